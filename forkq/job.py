@@ -21,7 +21,7 @@ from .push import (
     Pusher,
     SetOptions,
 )
-from .registry import JobSpec, Place
+from .registry import DefinedAt, JobSpec
 from .wire.validation import OPTIONS, with_options
 
 if TYPE_CHECKING:
@@ -259,20 +259,20 @@ def _is_static(cls: type, attribute: str) -> bool:
     return isinstance(inspect.getattr_static(cls, attribute), staticmethod | classmethod)
 
 
-def place_of_function(function: Callable[..., Any]) -> Place | None:
+def place_of_function(function: Callable[..., Any]) -> DefinedAt | None:
     """Where ``function`` is written. None for one that is not written in Python."""
     code = getattr(inspect.unwrap(function), "__code__", None)
-    return code and Place(code.co_filename, code.co_firstlineno, _run_of(function))
+    return code and DefinedAt(code.co_filename, code.co_firstlineno, _run_of(function))
 
 
-def _place_of_class(cls: type) -> Place | None:
+def _place_of_class(cls: type) -> DefinedAt | None:
     """Where ``cls`` is written: the line that its module executes now."""
     frame: FrameType | None = sys._getframe()
     while frame is not None and frame.f_globals.get("__name__") != cls.__module__:
         frame = frame.f_back
     if frame is None:
         return None
-    return Place(frame.f_code.co_filename, frame.f_lineno, _run_of(cls))
+    return DefinedAt(frame.f_code.co_filename, frame.f_lineno, _run_of(cls))
 
 
 def _run_of(thing: Any) -> object:

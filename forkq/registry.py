@@ -37,7 +37,7 @@ KILL: Final = Verdict("KILL")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DefinedAt:
     """The line of a definition. ``run`` is the ``__spec__`` of its module: each run of the module's
     code has one of its own, so a reload makes a new one."""
 
@@ -45,7 +45,7 @@ class Place:
     line: int
     run: object
 
-    def is_beside(self, other: Place) -> bool:
+    def is_beside(self, other: DefinedAt) -> bool:
         """Whether both are in one run of one module. There the later one hides the earlier one."""
         return self.run is other.run and self.file == other.file and self.line != other.line
 
@@ -66,7 +66,7 @@ class JobSpec:
     arity: tuple[int, float] = (0, float("inf"))
     module: str = ""
     parameters: tuple[str, ...] = ()
-    place: Place | None = None
+    place: DefinedAt | None = None
 
     @property
     def shown(self) -> str:

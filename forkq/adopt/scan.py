@@ -18,7 +18,7 @@ _WIDTH: Final = 76
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
+class ToMigrate:
     """One place to change: where, what stands there, and a sentence for each word of it."""
 
     file: str
@@ -36,9 +36,9 @@ class Place:
         return "\n".join((f"{self.file}:{self.line}  {self.what}  ({self.library})", *lines))
 
 
-def places(sources: Sequence[Source]) -> list[Place]:
+def places(sources: Sequence[Source]) -> list[ToMigrate]:
     """Every place, in order. A library counts if at least one file imports it."""
-    found: set[Place] = set()
+    found: set[ToMigrate] = set()
     jobs = {words.library: _jobs(sources, words) for words in LIBRARIES}
     for words in LIBRARIES:
         others = {name for key, names in jobs.items() if key != words.library for name in names}
@@ -73,7 +73,7 @@ class _Scan(ast.NodeVisitor):
     """One file, for one library."""
 
     def __init__(self, source: Source, words: Words, jobs: set[str], others: set[str]) -> None:
-        self.found: set[Place] = set()
+        self.found: set[ToMigrate] = set()
         self._file = str(source.path)
         self._words = words
         self._jobs = jobs
@@ -167,7 +167,7 @@ class _Scan(ast.NodeVisitor):
         if sentences:
             what = sign + " ".join(ast.unparse(node).split())
             short = what if len(what) <= _WIDTH else f"{what[: _WIDTH - 3]}..."
-            place = Place(self._file, node.lineno, self._words.library, short, tuple(sentences))
+            place = ToMigrate(self._file, node.lineno, self._words.library, short, tuple(sentences))
             self.found.add(place)
 
 

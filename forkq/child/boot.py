@@ -17,8 +17,8 @@ from ..runtime.pipe import (
     Exiting,
     HoldClasses,
     Order,
+    PipeReader,
     Quiet,
-    Reader,
     Stop,
     orders,
     send,
@@ -39,7 +39,7 @@ class BootWatch:
     """
 
     def __init__(self, assignment: Assignment, term_fd: int, log: FilteringBoundLogger) -> None:
-        self.orders: Reader[Order] = Reader(assignment.control, orders)
+        self.orders: PipeReader[Order] = PipeReader(assignment.control, orders)
         self.quiet = assignment.quiet
         self.held: tuple[str, ...] = ()
         self._report = assignment.report

@@ -16,7 +16,7 @@ from ..runtime.assignment import Assignment
 from ..runtime.deadlines import DeadlineTable
 from ..runtime.log import done_writer
 from ..store.connection import RedisConnection
-from ..store.dead_set import DeadSet
+from ..store.dead_set import DeadSetLimits
 from ..store.outage import Outage
 from ..store.pool import RedisPool
 from ..wire.keys import Keys
@@ -137,7 +137,7 @@ class Builder:
         return TimeLimits(self._log, soft, hard, table)
 
     def _make_ends(self) -> Ends:
-        dead_set = DeadSet(self._keys, self._config.dead_max, self._config.dead_days)
+        dead_set = DeadSetLimits(self._keys, self._config.dead_max, self._config.dead_days)
         return Ends(self._identity, self._keys, dead_set, self._held)
 
     def _make_manager(

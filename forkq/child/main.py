@@ -32,8 +32,8 @@ from ..runtime.pipe import (
     HoldClasses,
     Lead,
     Order,
+    PipeReader,
     Quiet,
-    Reader,
     Ready,
     Report,
     RunSuspects,
@@ -92,7 +92,7 @@ def main(config: Config, assignment: Assignment) -> int:
     return child.run(quiet=watch.quiet)
 
 
-def _boot(config: Config, assignment: Assignment, term_fd: int, orders: Reader[Order]) -> Child:
+def _boot(config: Config, assignment: Assignment, term_fd: int, orders: PipeReader[Order]) -> Child:
     """Loads the app, and makes and starts the child. Raises what the app raises."""
     if config.foreground:
         debugger.install()
@@ -136,7 +136,7 @@ class Child:
         assignment: Assignment,
         capsule: Capsule,
         term_fd: int,
-        orders: Reader[Order],
+        orders: PipeReader[Order],
     ) -> None:
         self._assignment = assignment
         self._concurrency = capsule.concurrency

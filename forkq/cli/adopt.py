@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from ..adopt.scan import Place, places
+from ..adopt.scan import ToMigrate, places
 from ..adopt.source import Skipped, Source, read
 from .options import json_option
 from .output import echo, echo_objects
@@ -40,7 +40,7 @@ def adopt(paths: Sequence[Path], wants_json: bool) -> int:
     return int(bool(found))
 
 
-def _text(found: Sequence[Place], files: int) -> str:
+def _text(found: Sequence[ToMigrate], files: int) -> str:
     if not found:
         return f"nothing to change: no use of Celery, RQ or Dramatiq in {files} Python files"
     changed = len({place.file for place in found})

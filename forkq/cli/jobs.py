@@ -103,7 +103,7 @@ def _refuse_weight(server: Server, queue: str | None) -> None:
         )
 
 
-class Jobs(Protocol):
+class JobSource(Protocol):
     """What a JobSet has, and the queues together."""
 
     def scan(self, where: Filter = ..., *, newest_first: bool = ...) -> Iterator[JobEntry]:
@@ -116,12 +116,12 @@ class Jobs(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class JobPlace:
     """Where the jobs of a group of commands are. ``one`` is such a job ("dead job")."""
 
     location: Location
     one: str
-    jobs: Callable[[Server], Jobs]
+    jobs: Callable[[Server], JobSource]
     newest_first: bool = False
 
     def empty(self, where: Filter) -> str:
@@ -131,8 +131,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """An action: its name, what has happened then, the method of ``Jobs`` that does it. ``always``:
-    the arguments of each call. ``options`` are for the method too."""
+    """An action: its name, what has happened then, the method of ``JobSource`` that does it.
+    ``always``: the arguments of each call. ``options`` are for the method too."""
 
     name: str
     done: str
@@ -158,7 +158,7 @@ DELETE = Verb(
 )  # fmt: skip
 
 
-def job_group(name: str, help_: str, place: Place, verbs: Sequence[Verb]) -> click.Group:
+def job_group(name: str, help_: str, place: JobPlace, verbs: Sequence[Verb]) -> click.Group:
     """The group ``forkq NAME``."""
     group = ListFirst(name, help=help_)
     group.add_command(_list_command(place))
@@ -168,7 +168,7 @@ def job_group(name: str, help_: str, place: Place, verbs: Sequence[Verb]) -> cli
     return group
 
 
-def _list_command(place: Place) -> click.Command:
+def _list_command(place: JobPlace) -> click.Command:
     @click.command("list", help=f"List each {place.one}, or those that the options name.")
     @filters
     @limit_option
@@ -186,7 +186,7 @@ def _list_command(place: Place) -> click.Command:
     return list_
 
 
-def _show_command(place: Place) -> click.Command:
+def _show_command(place: JobPlace) -> click.Command:
     @click.command("show", help=f"Show all that is known of a {place.one}.")
     @click.argument("jid")
     @json_option
@@ -202,13 +202,13 @@ def _show_command(place: Place) -> click.Command:
     return show
 
 
-def _missing(place: Place, jid: str) -> int:
+def _missing(place: JobPlace, jid: str) -> int:
     what = shown_name(jid)
     echo(f"{what} is no {place.one}; `forkq find {what}` looks everywhere", err=True)
     return 1
 
 
-def _act_command(place: Place, verb: Verb) -> click.Command:
+def _act_command(place: JobPlace, verb: Verb) -> click.Command:
     def act(jids: tuple[str, ...], everything: bool, **flags: Any) -> int:
         how = How(*(flags.pop(name) for name in ("dry_run", "yes", "limit", "wants_json")))
         where = take_filter(flags)
@@ -246,7 +246,7 @@ def _check_choice(jids: Sequence[str], where: Filter, *, everything: bool) -> No
 
 def _act(
     server: Server,
-    place: Place,
+    place: JobPlace,
     verb: Verb,
     jids: Sequence[str],
     where: Filter,
@@ -271,7 +271,7 @@ def _act(
 
 
 def _action(
-    server: Server, place: Place, verb: Verb, done: str, run: Callable[..., Outcome]
+    server: Server, place: JobPlace, verb: Verb, done: str, run: Callable[..., Outcome]
 ) -> Action:
     """The action on jobs of a place."""
     action = Action(verb.name, done, place.one, run)
@@ -383,13 +383,13 @@ def _sum(one: Outcome, other: Outcome) -> Outcome:
     return replace(one, **sums, undo=f"{one.undo} {other.undo}".strip())
 
 
-_QUEUED: Final = Place("queued", "queued job", QueuedJobs)
+_QUEUED: Final = JobPlace("queued", "queued job", QueuedJobs)
 jobs = job_group("jobs", "Jobs that wait in queues.", _QUEUED, (KILL, MOVE, DELETE))
 
 
-_RETRYING: Final = Place("retrying", "retrying job", RetrySet)
-_DEAD: Final = Place("dead", "dead job", DeadSet, newest_first=True)
-_SCHEDULED: Final = Place("scheduled", "scheduled job", ScheduledSet)
+_RETRYING: Final = JobPlace("retrying", "retrying job", RetrySet)
+_DEAD: Final = JobPlace("dead", "dead job", DeadSet, newest_first=True)
+_SCHEDULED: Final = JobPlace("scheduled", "scheduled job", ScheduledSet)
 
 retries = job_group(
     "retries", "Failed jobs that wait for their next try.", _RETRYING, (RETRY, KILL, MOVE, DELETE)

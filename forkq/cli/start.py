@@ -50,7 +50,7 @@ from ..runtime.exit_codes import CANNOT_BOOT
 from ..runtime.pipe import make_unbootable, send
 from ..runtime.standard_streams import open_standard_streams, print_line_by_line
 from ..store.connection import ConnectionLost, RedisConnection, RedisError
-from ..store.dead_set import DeadSet
+from ..store.dead_set import DeadSetLimits
 from ..store.recovery import Recovery
 from ..store.refusals import failure, refuses
 from ..store.rights import check_rights
@@ -271,7 +271,7 @@ def _assemble(
         if embedded is not None:
             embedded.stop()
         raise
-    dead_set = DeadSet(Keys(config.redis.prefix), config.dead_max, config.dead_days)
+    dead_set = DeadSetLimits(Keys(config.redis.prefix), config.dead_max, config.dead_days)
     rescue = _rescue(config, Recovery(dead_set), logger)
     notifier = SystemdNotifier(os.environ, logger)
     master = Master(config, pidfile, rescue, notifier, embedded, tree, logger)

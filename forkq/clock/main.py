@@ -32,8 +32,8 @@ from ..runtime.pipe import (
     Exiting,
     LeaseHeld,
     Order,
+    PipeReader,
     Quiet,
-    Reader,
     Ready,
     Stop,
     SuspectsWait,
@@ -44,7 +44,7 @@ from ..runtime.pipe import (
 from ..runtime.stack_dump import dump_stacks
 from ..store.connection import ConnectionLost, RedisError, ResponseError
 from ..store.damage import about
-from ..store.dead_set import DeadSet
+from ..store.dead_set import DeadSetLimits
 from ..store.outage import Outage, ended_idle, reconnect_backoff
 from ..store.recovery import Recovery
 from ..wire.keys import Keys, new_secret
@@ -53,7 +53,7 @@ from .cron.services import RunningServices
 from .due_jobs import DueJobMover
 from .held_classes import ClassReturns, HeldClassWatch
 from .leader import LeaderLease
-from .master_watch import MasterWatch
+from .master_liveness import MasterLiveness
 from .stranded_suspects import StrandedSuspects
 from .suspects import SuspectWatch
 from .sweep import Sweep
@@ -83,7 +83,7 @@ class Clock:
 
     def __init__(self, config: Config, assignment: Assignment, term_fd: int) -> None:
         self._assignment = assignment
-        self._orders: Reader[Order] = Reader(assignment.control, orders)
+        self._orders: PipeReader[Order] = PipeReader(assignment.control, orders)
         self._term_fd = term_fd
         self._log = log.logger()
         self._log_once = LogOnce(self._log)
@@ -95,7 +95,7 @@ class Clock:
         self._beat_every = config.beat_every
         self._next_beat = 0.0
         self._redis_at = 0.0
-        self._master_watch = MasterWatch(config, self._log)
+        self._master_liveness = MasterLiveness(config, self._log)
         self._tracking = True
         self._stopping = False
         self._keys = Keys(config.redis.prefix)
@@ -111,7 +111,7 @@ class Clock:
     def _build_parts(self, config: Config) -> None:
         """All parts share the clock's connection."""
         keys, connection = self._keys, self._connection
-        self._dead_set = DeadSet(keys, config.dead_max, config.dead_days)
+        self._dead_set = DeadSetLimits(keys, config.dead_max, config.dead_days)
         recovery = Recovery(self._dead_set)
         self._sweep = Sweep(keys, connection, recovery, self._log, on_step=self._beat)
         self._lease = LeaderLease(
@@ -292,7 +292,7 @@ class Clock:
             beat = Beat(0, "running", 0, 0, self._redis_at, redis_lost=redis_lost, refused=refused)
             send(self._assignment.report, beat)
             self._next_beat = time.monotonic() + self._beat_every
-            self._master_watch.check()
+            self._master_liveness.check()
 
     def _read_orders(self, seconds: float) -> None:
         """Waits up to ``seconds`` for an order of the master or a TERM, and obeys."""

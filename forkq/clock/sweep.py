@@ -17,7 +17,7 @@ from ..limits.patterns import decoded_names
 from ..runtime.liveness import liveness_of, pid_scope, pid_scope_of
 from ..runtime.log import LogOnce
 from ..store.connection import ConnectionLost, DamagedKey, RedisConnection, RedisError
-from ..store.crash_record import Crash
+from ..store.crash_record import ProcessDeath
 from ..store.recovery import Recovery
 from ..store.steps import carry_out
 from ..wire.keys import Keys
@@ -158,14 +158,14 @@ class Sweep:
         return float(left / 1000)
 
     def _recover_dead(self, owner: Owner) -> None:
-        crash = Crash(reason="its host's master was gone too", of_tree=True)
+        crash = ProcessDeath(reason="its host's master was gone too", of_tree=True)
         steps = self._recovery.recover(owner.queues, owner.identity, crash)
         recovered = carry_out(self._connection, steps)
         carry_out(self._connection, self._recovery.forget(owner.identity))
         recovered.tell(self._log, "jobs of a dead process recovered", owner=owner.identity)
 
     def _recover_lost(self, owner: Owner) -> None:
-        crash = Crash(reason=_HOST_LOST, of_tree=True)
+        crash = ProcessDeath(reason=_HOST_LOST, of_tree=True)
         steps = self._recovery.recover(owner.queues, owner.identity, crash, may_return=True)
         recovered = carry_out(self._connection, steps)
         self._recovery.remove_from_processes(self._connection, owner.identity)

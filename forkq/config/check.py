@@ -24,7 +24,7 @@ from .schema import (
     shown_path,
     walk,
 )
-from .settings import Origin, Problems, Setting, Settings
+from .settings import ConfigProblems, Origin, Setting, Settings
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class Checker:
 
     file: Path | None
     root: Table
-    problems: Problems
+    problems: ConfigProblems
     variables: set[str] = field(default_factory=set)
 
     def table(self, keys: Table, value: object, path: KeyPath = ()) -> Settings:

@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import nearest
 from .config import KEYS
 from .schema import Key, Table, converted, key_of
-from .settings import Origin, Problems, Setting, Settings
+from .settings import ConfigProblems, Origin, Setting, Settings
 
 # Variables of forkq that are no key of the configuration, and prefixes that belong to others.
 _OTHER_VARIABLES = frozenset({"FORKQ_CONFIG"})
@@ -17,7 +17,7 @@ _FOREIGN_PREFIXES = ("FORKQ_DEMO_", "FORKQ_TEST_", "FORKQ_BENCH_")
 
 
 def read_options(
-    keys: Table, flags: Mapping[str, Any], environ: Mapping[str, str], problems: Problems
+    keys: Table, flags: Mapping[str, Any], environ: Mapping[str, str], problems: ConfigProblems
 ) -> Settings:
     """Every key of the table ``keys`` that a flag or a variable gives; what is wrong joins
     ``problems``."""

@@ -33,7 +33,7 @@ from .limit_tables import check_blocking, rulebook
 from .password_keys import PASSWORD_KEYS, password_source
 from .paths import default_pidfile, default_state_dir
 from .recycling import RECYCLING, Recycling
-from .settings import Origin, Problems, Setting, Settings, mapped, origins, overlaid, table_of
+from .settings import ConfigProblems, Origin, Setting, Settings, mapped, origins, overlaid, table_of
 from .shards import DEFAULT_SHARD, Shard, check_blocking_on, shards_of, spread
 from .shards import ROWS as SHARDS
 from .web_table import WebTable
@@ -76,7 +76,7 @@ def config_despite_errors(
     """The pidfile, the tag and the file of a wrong configuration, by what is right in it: the
     commands that look after a running tree need no more. Raises ConfigError if no flag or variable
     names the pidfile and the file cannot be read."""
-    options = read_options(PLAIN_TABLES["forkq"], flags, environ, Problems())
+    options = read_options(PLAIN_TABLES["forkq"], flags, environ, ConfigProblems())
     folder, source, document = cwd, None, {}
     if "pidfile" not in options:
         named = flags.get("config")
@@ -103,9 +103,9 @@ def _folded(
     document: Mapping[str, Any],
     flags: Mapping[str, Any],
     environ: Mapping[str, str],
-) -> tuple[Settings, Problems]:
+) -> tuple[Settings, ConfigProblems]:
     """The settings that are in force, and what is wrong."""
-    problems = Problems()
+    problems = ConfigProblems()
     options, capsule = _options(flags, environ, problems)
     checker = Checker(source, FILE, problems)
     settings = checker.table(FILE, document)
@@ -124,7 +124,7 @@ def _pidfile(forkq: Mapping[str, Any], environ: Mapping[str, str], folder: Path)
 
 
 def _options(
-    flags: Mapping[str, Any], environ: Mapping[str, str], problems: Problems
+    flags: Mapping[str, Any], environ: Mapping[str, str], problems: ConfigProblems
 ) -> tuple[Settings, Settings]:
     """What flags and variables set: keys of whole tables, and keys of one capsule."""
     options: Settings = {
@@ -143,7 +143,7 @@ def _environment(settings: Settings, options: Settings, environ: Mapping[str, st
 
 
 def _with_environment(
-    settings: Settings, name: str, is_asked_for: bool, source: Path | None, problems: Problems
+    settings: Settings, name: str, is_asked_for: bool, source: Path | None, problems: ConfigProblems
 ) -> Settings:
     """The file's settings, with its tables of the environment ``name`` laid over them. One that
     -e names must exist; another one must not be a misspelling."""
@@ -165,7 +165,7 @@ def _with_environment(
     return overlaid(base, table_of(environments, name))
 
 
-def _for_capsule(settings: Settings, capsule: Settings, problems: Problems) -> Settings:
+def _for_capsule(settings: Settings, capsule: Settings, problems: ConfigProblems) -> Settings:
     """The keys of -q and -c, for the capsule that they mean: ``default``, or the only one."""
     names = list(table_of(settings, "capsules"))
     if not capsule:
@@ -180,7 +180,7 @@ def _for_capsule(settings: Settings, capsule: Settings, problems: Problems) -> S
     return {"capsules": {DEFAULT_NAME: capsule}}
 
 
-def _expanded(settings: Settings, environ: Mapping[str, str], problems: Problems) -> Settings:
+def _expanded(settings: Settings, environ: Mapping[str, str], problems: ConfigProblems) -> Settings:
     """All settings with their variables expanded; what is wrong joins ``problems``."""
 
     def expand(setting: Setting) -> Setting:

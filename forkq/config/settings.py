@@ -51,7 +51,7 @@ class Setting:
         return Setting(converted(text, self.hint, from_text=True), self.origin)
 
 
-class Problems(list[str]):
+class ConfigProblems(list[str]):
     """Everything that is wrong, one line for each problem."""
 
     @contextmanager

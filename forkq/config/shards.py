@@ -106,7 +106,7 @@ def shards_of(
         return ()
     shards = (default, *(_shard(row, n, given, folder) for n, row in enumerate(rows)))
     for number, shard in enumerate(shards[1:]):
-        place, before = _Place(given, number), shards[: number + 1]
+        place, before = _ShardOrigin(given, number), shards[: number + 1]
         _refuse_embedded(shards[0], place)
         _refuse_same_server(shard, before, place)
         _refuse_same_queues(shard, before, place)
@@ -119,7 +119,7 @@ def _shard(row: Mapping[str, Any], number: int, given: Mapping[str, Origin], fol
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _ShardOrigin:
     """Where the shard with that number stands."""
 
     given: Mapping[str, Origin]
@@ -130,14 +130,14 @@ class _Place:
         return ConfigError(f"{origin}: {text}")
 
 
-def _refuse_embedded(default: Shard, place: _Place) -> None:
+def _refuse_embedded(default: Shard, place: _ShardOrigin) -> None:
     if default.url == EMBEDDED:
         raise place.error(
             "url", "[redis] url is embedded, which has no shards: give it the address of a server"
         )
 
 
-def _refuse_same_server(shard: Shard, others: Iterable[Shard], place: _Place) -> None:
+def _refuse_same_server(shard: Shard, others: Iterable[Shard], place: _ShardOrigin) -> None:
     for other in others:
         if server_of(other.url) == server_of(shard.url):
             raise place.error(
@@ -157,7 +157,7 @@ def server_of(url: str) -> tuple[str, str, int]:
     return place, sentinel.name if sentinel else "", database_of(url)
 
 
-def _refuse_same_queues(shard: Shard, others: Iterable[Shard], place: _Place) -> None:
+def _refuse_same_queues(shard: Shard, others: Iterable[Shard], place: _ShardOrigin) -> None:
     for other in others:
         for name in shard.queues:
             if matches_any(name, other.queues):

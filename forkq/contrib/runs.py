@@ -29,7 +29,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
-class Run:
+class ObservedRun:
     """One run of a job.
 
     ``name``: its class, of an ActiveJob the wrapped one. ``attempt`` is 1 in the first run.
@@ -54,7 +54,7 @@ class Run:
     kept: dict[object, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, job: Payload) -> Run:
+    def of(cls, job: Payload) -> ObservedRun:
         """A run of ``job`` that begins now."""
         return cls(
             job=job,
@@ -76,14 +76,14 @@ class RunObserver:
     """Told of each run, in its thread. What it raises changes nothing; its first error is
     logged."""
 
-    def began(self, run: Run) -> None:
+    def began(self, run: ObservedRun) -> None:
         """The job is about to run."""
 
-    def inside(self, run: Run) -> AbstractContextManager[object]:
+    def inside(self, run: ObservedRun) -> AbstractContextManager[object]:
         """A context for the job, and for each hook and handler that is called after a failure."""
         return nullcontext()
 
-    def ended(self, run: Run) -> None:
+    def ended(self, run: ObservedRun) -> None:
         """``run.outcome`` is known. Called once for each run."""
 
 
@@ -117,7 +117,7 @@ _observers: Final[list[RunObserver]] = []
 # Those whose error is logged: a collector that is away must not fill the log with each job.
 _complained: Final[set[RunObserver]] = set()
 # The run of this thread: until the next one begins, since handlers of a death come last.
-_current: Final[ContextVar[Run | None]] = ContextVar("forkq_run", default=None)
+_current: Final[ContextVar[ObservedRun | None]] = ContextVar("forkq_run", default=None)
 
 
 def _perform(job: Payload, call: Callable[[], Any]) -> Any:
@@ -138,11 +138,11 @@ def _perform(job: Payload, call: Callable[[], Any]) -> Any:
     return result
 
 
-def _begin(job: Payload) -> Run:
+def _begin(job: Payload) -> ObservedRun:
     before = _current.get()
     if before is not None and before.outcome is None:
         _end(before, "interrupted")  # no handler was told what became of it
-    run = Run.of(job)
+    run = ObservedRun.of(job)
     _current.set(run)
     for observer in _observers:
         with _guarded(observer):
@@ -150,7 +150,7 @@ def _begin(job: Payload) -> Run:
     return run
 
 
-def _end(run: Run, outcome: Outcome) -> None:
+def _end(run: ObservedRun, outcome: Outcome) -> None:
     run.outcome = outcome
     for observer in _observers:
         with _guarded(observer):
@@ -158,7 +158,7 @@ def _end(run: Run, outcome: Outcome) -> None:
     run.error = None  # its traceback holds all that the job had
 
 
-def _inside(run: Run) -> ExitStack:
+def _inside(run: ObservedRun) -> ExitStack:
     """The contexts of all observers."""
     stack = ExitStack()
     for observer in _observers:

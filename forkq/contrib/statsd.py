@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 from forkq import registry
 
 from .flushing import flush_within
-from .runs import Run, RunObserver, observe
+from .runs import ObservedRun, RunObserver, observe
 
 # What a name may have: in statsd's lines, ":", "|" and "@" end it, and a dot begins a level.
 _REFUSED: Final = re.compile(r"[^A-Za-z0-9_-]+")
@@ -61,7 +61,7 @@ class _Stats(RunObserver):
         self._prefix = prefix
         self._send = send
 
-    def ended(self, run: Run) -> None:
+    def ended(self, run: ObservedRun) -> None:
         if run.outcome == "interrupted" or registry.find(run.job["class"]) is None:
             return
         outcome = "dropped" if run.outcome == "discarded" else run.outcome
@@ -98,7 +98,7 @@ def _to_datadog(
         client.timing(name, milliseconds, tags=clean)
 
 
-class _Flush:
+class _StatsdFlush:
     """The handler of ``exit``, for a client that collects before it sends."""
 
     client: object = None
@@ -109,4 +109,4 @@ class _Flush:
             flush_within(_LAST_FLUSH, [flush])
 
 
-_flush: Final = _Flush()
+_flush: Final = _StatsdFlush()

@@ -22,7 +22,7 @@ from ..runtime.pipe import (
     Fact,
     LeaseHeld,
     Order,
-    Reader,
+    PipeReader,
     Ready,
     Serves,
     State,
@@ -82,7 +82,7 @@ class ChildHandle:
     pid: int
     pidfd: int | None
     control: int
-    report: Reader[Fact]
+    report: PipeReader[Fact]
     identity: str
     born: float = field(default_factory=time.monotonic)
     state: State = "booting"

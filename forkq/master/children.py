@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..config.config import Config
 from ..runtime.exit_codes import CLEAN
 from ..runtime.pipe import Order, Stop
-from ..store.crash_record import Crash
+from ..store.crash_record import ProcessDeath
 from ..store.recovery import Recovered
 from ..wire.lease import solo_identity
 from .child_handle import ChildHandle
@@ -146,7 +146,7 @@ class Children:
         if child.pidfd is not None:
             self._selector.register(child.pidfd, EVENT_READ)
 
-    def rescue(self, child: ChildHandle, crash: Crash | None, counted_as: str = "") -> bool:
+    def rescue(self, child: ChildHandle, crash: ProcessDeath | None, counted_as: str = "") -> bool:
         """Opens the rescue of a child that is dead or frozen. Returns False if one was opened for
         it before. ``counted_as``: how it has ended, for the totals."""
         if child.rescued:
@@ -164,7 +164,9 @@ class Children:
             self._rescue_suspect(child, crash, dead)
         return True
 
-    def _rescue_suspect(self, child: ChildHandle, crash: Crash | None, dead: DeadChild) -> None:
+    def _rescue_suspect(
+        self, child: ChildHandle, crash: ProcessDeath | None, dead: DeadChild
+    ) -> None:
         """Opens the rescue of the suspect that an ordinary child ran."""
         if crash is not None:  # beside other jobs its death says nothing of the suspect
             crash = replace(crash, beside=child.busy > 1)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ..runtime.control_group import OWN, ROOT, control_groups
-from ..store.crash_record import Crash
+from ..store.crash_record import ProcessDeath
 from ..units import format_size
 from ..wire.lease import is_solo
 from ..wire.printable import last_line, signal_name
@@ -51,12 +51,12 @@ class ExitStatus:
         return signal_name(-self.code)
 
     @property
-    def crash(self) -> Crash:
+    def crash(self) -> ProcessDeath:
         """For the crash records of the child's jobs."""
         reason, uptime, stack = _OUT_OF_MEMORY if self.oom else None, self.uptime, self.stack
         code = self.code if self.code >= 0 else None
         number = -self.code if self.code < 0 else None
-        return Crash(number, code, self.rss, reason, uptime, stack)
+        return ProcessDeath(number, code, self.rss, reason, uptime, stack)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from ..config.config import Config
 from ..config.recycling import Recycling
 from ..config.shards import server_of
 from ..errors import ConfigError
-from ..runtime.pipe import Fact, Reader, facts
+from ..runtime.pipe import Fact, PipeReader, facts
 from .child_handle import ChildHandle, pidfd_of
 from .slot import Slot
 
@@ -173,7 +173,7 @@ def revived(described: Described, slots: Mapping[str, Slot]) -> ChildHandle:
     slot = slots.get(described["name"]) if described["in_slot"] else None
     if slot is None:
         slot = Slot(described["name"], _capsule(described), clock_of=described.get("shard", ""))
-    report = Reader[Fact](described["report"], facts)
+    report = PipeReader[Fact](described["report"], facts)
     values = {name: value for name, value in described.items() if name in _names()}
     child = ChildHandle(slot=slot, pidfd=pidfd_of(described["pid"]), report=report, **values)
     child.told_queues = tuple(described["queues"])

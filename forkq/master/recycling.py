@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from ..config.recycling import Recycling
-from ..store.crash_record import Crash
+from ..store.crash_record import ProcessDeath
 from ..store.outage import LONGEST_BETWEEN_FORKS, Backoff
 from ..units import format_size
 from .child_handle import ChildHandle
@@ -84,7 +84,7 @@ class Recycler:
             return
         used, limit = child.memory.used, _limits(child).hard_max_memory
         why = f"memory above hard_max_memory ({format_size(used)} of {format_size(limit)})"
-        self._removals.begin(child, Crash(rss=used // 1024, reason=why), why)
+        self._removals.begin(child, ProcessDeath(rss=used // 1024, reason=why), why)
 
     def _reason(self, child: ChildHandle) -> str:
         """Which limit the child has reached; "" if none."""

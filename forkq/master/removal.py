@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ..store.crash_record import Crash
+from ..store.crash_record import ProcessDeath
 from .child_handle import ChildHandle
 from .children import Children
 from .rescue import Rescue
@@ -33,7 +33,7 @@ class _Removal:
     crash record."""
 
     child: ChildHandle
-    crash: Crash | None
+    crash: ProcessDeath | None
     halt_by: float
     kill_by: float
 
@@ -56,7 +56,7 @@ class Removals:
         """When ``advance`` has something to do (monotonic)."""
         return time.monotonic() + _HALT_CHECK if self._under_way else None
 
-    def begin(self, child: ChildHandle, crash: Crash | None, why: str) -> bool:
+    def begin(self, child: ChildHandle, crash: ProcessDeath | None, why: str) -> bool:
         """Logs ``why`` and freezes ``child``; its jobs get ``crash`` as their crash record. False
         if it is frozen or killed already, or has been reaped."""
         frozen = self.freeze(child, crash)
@@ -69,7 +69,9 @@ class Removals:
             )
         return frozen
 
-    def freeze(self, child: ChildHandle, crash: Crash | None, kill_by: float | None = None) -> bool:
+    def freeze(
+        self, child: ChildHandle, crash: ProcessDeath | None, kill_by: float | None = None
+    ) -> bool:
         """As ``begin``, without a line in the log. ``kill_by`` (monotonic): how long Redis has."""
         if child.frozen or child.killed or child not in self._children:
             return False

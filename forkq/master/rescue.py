@@ -27,7 +27,7 @@ from ..store.connection import (
     RedisError,
     ResponseError,
 )
-from ..store.crash_record import Crash
+from ..store.crash_record import ProcessDeath
 from ..store.failed_leases import mark_failed
 from ..store.recovery import Recovered, Recovery
 from ..store.scripts import (
@@ -82,7 +82,7 @@ class DeadChild:
 
     identity: str
     queues: tuple[str, ...]
-    crash: Crash | None
+    crash: ProcessDeath | None
     processed: int = 0
     failed: int = 0
     errors: Mapping[int, BaseException] = field(default_factory=dict)

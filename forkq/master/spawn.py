@@ -20,7 +20,7 @@ from ..errors import CannotBoot
 from ..runtime import shared_files
 from ..runtime.assignment import Assignment, Generation, exit_process
 from ..runtime.exit_codes import CANNOT_BOOT, INTERNAL_ERROR
-from ..runtime.pipe import Fact, Reader, Serves, facts, make_unbootable, send
+from ..runtime.pipe import Fact, PipeReader, Serves, facts, make_unbootable, send
 from ..wire import lease
 from .child_handle import ChildHandle, pidfd_of
 from .handover import CanaryRecord, Fixed, become
@@ -67,7 +67,7 @@ class Spawner:
             pipes.close_child_ends()
         self._log.debug("spawned", child=slot.name, pid=pid)
         identity = lease.identity(socket.gethostname(), pid, assignment.nonce)
-        report = Reader[Fact](pipes.report, facts)
+        report = PipeReader[Fact](pipes.report, facts)
         child = ChildHandle(slot, pid, pidfd_of(pid), pipes.control, report, identity)
         child.crash_file, child.deadlines = pipes.crash_file, pipes.deadlines
         child.carries, child.sole = dict(assignment.ended), slot.sole

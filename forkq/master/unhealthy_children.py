@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ..config.config import Config
-from ..store.crash_record import Crash
+from ..store.crash_record import ProcessDeath
 from .child_handle import ChildHandle
 from .children import Children
 from .removal import Removals
@@ -42,7 +42,7 @@ class UnhealthyChildren:
             seconds = _unhealthy_for(child)
             if self._kill_after and seconds >= self._kill_after:
                 why = f"{_trouble(child)} for {seconds:.0f} s"
-                self._removals.begin(child, Crash(reason=why), why)
+                self._removals.begin(child, ProcessDeath(reason=why), why)
             elif self._replace_after and seconds >= self._replace_after:
                 self._replace(child, seconds)
 

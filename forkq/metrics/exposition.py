@@ -27,7 +27,7 @@ Plain: TypeAlias = "CounterMetricFamily | GaugeMetricFamily"
 _PLAIN: Final = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
 
 
-class Page(NamedTuple):
+class MetricsText(NamedTuple):
     """What to answer a scraper with."""
 
     content_type: str
@@ -41,12 +41,12 @@ class Exposition:
     def __init__(self, clients: Mapping[str, Callable[[], Client]]) -> None:
         self._scrapers = {name: Scraper(client) for name, client in clients.items()}
 
-    def render(self, accept: str = "") -> Page:
+    def render(self, accept: str = "") -> MetricsText:
         """The page in the format that the header ``Accept`` asks for; see ``Scraper.current``."""
         encode, content_type = choose_encoder(accept)
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_Families(self._each(Scraper.current)))
-        return Page(content_type, encode(registry))
+        return MetricsText(content_type, encode(registry))
 
     @property
     def error(self) -> str:

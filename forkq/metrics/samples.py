@@ -16,7 +16,7 @@ OTHER: Final = "(other)"
 _DIGITS: Final = 19
 
 
-class Histogram:
+class BucketCounts:
     """Counts for each bucket, the last one of all longer times, and the sum in seconds."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
@@ -38,7 +38,7 @@ class Samples:
 
     def __init__(self) -> None:
         self.values: dict[str, dict[Labels, float]] = defaultdict(dict)
-        self.histograms: dict[str, dict[Labels, Histogram]] = defaultdict(dict)
+        self.histograms: dict[str, dict[Labels, BucketCounts]] = defaultdict(dict)
 
     def add(self, metric: str, value: float, *labels: str) -> None:
         """Adds to the sample of these labels."""
@@ -55,11 +55,11 @@ class Samples:
         known = self.values[metric]
         known[labels] = min(known.get(labels, value), value)
 
-    def histogram(self, metric: str, bounds: Sequence[float], *labels: str) -> Histogram:
+    def histogram(self, metric: str, bounds: Sequence[float], *labels: str) -> BucketCounts:
         """The histogram of these labels, made when it is first asked for."""
         known = self.histograms[metric]
         if labels not in known:
-            known[labels] = Histogram(bounds)
+            known[labels] = BucketCounts(bounds)
         return known[labels]
 
 

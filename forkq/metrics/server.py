@@ -14,7 +14,7 @@ from typing import Any, Final
 from ..errors import ConfigError
 from ..runtime.listener import listen
 from ..runtime.waiting_clients import WaitingClients
-from .exposition import Exposition, Page
+from .exposition import Exposition, MetricsText
 
 # Seconds for a whole head, and for the client to read its answer.
 _PATIENCE: Final = 10.0
@@ -122,9 +122,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.do_GET()
 
     def _say(self, status: HTTPStatus, text: str) -> None:
-        self._answer(status, Page(_PLAIN, f"{text}\n".encode()))
+        self._answer(status, MetricsText(_PLAIN, f"{text}\n".encode()))
 
-    def _answer(self, status: HTTPStatus, page: Page) -> None:
+    def _answer(self, status: HTTPStatus, page: MetricsText) -> None:
         self.send_response(status)
         self.send_header("Content-Type", page.content_type)
         self.send_header("Content-Length", str(len(page.body)))

@@ -21,11 +21,11 @@ _STAMP, _JID, _WAITED, _ELAPSED = 1.0, "forkqjid0forkqjid", 77_777.125, 88_888.1
 _MARKS: Final = (iso(_STAMP), _JID, repr(_WAITED), repr(_ELAPSED))
 _LONGEST_JID: Final = 64
 
-# The values of a Done, as the processor hands them over: a plain tuple is made faster.
+# The values of a DoneJob, as the processor hands them over: a plain tuple is made faster.
 DoneValues: TypeAlias = "tuple[float, object, object, str, int, float | None, float]"
 
 
-class Done(NamedTuple):
+class DoneJob(NamedTuple):
     """A job that is done: ``at`` epoch seconds, ``waited`` in its queue and ``elapsed`` in
     seconds; ``waited`` is None if the payload does not say since when it waits."""
 
@@ -64,20 +64,20 @@ class DoneLines:
         """The line of one job. Never raises."""
         at, name, jid, queue, attempt, waited, elapsed = values
         if type(name) is not str or not _is_plain(jid):
-            return self._render(Done(*values).values())
+            return self._render(DoneJob(*values).values())
         key = (name, queue, attempt, waited is None)
         template = self._templates.get(key)
         if template is None:
-            template = self._templates[key] = self._template(Done(*values))
+            template = self._templates[key] = self._template(DoneJob(*values))
         if not template:
-            return self._render(Done(*values).values())
+            return self._render(DoneJob(*values).values())
         if self._console:
-            return job_line(at, name, sentence(Done(*values)), str(jid))
+            return job_line(at, name, sentence(DoneJob(*values)), str(jid))
         if waited is None:
             return template % (iso(at), jid, elapsed)
         return template % (iso(at), jid, waited, elapsed)
 
-    def _template(self, done: Done) -> str:
+    def _template(self, done: DoneJob) -> str:
         """For ``%``; "" if the line must be rendered by itself."""
         if len(self._templates) >= _MOST_TEMPLATES:
             self._templates.clear()
@@ -98,7 +98,7 @@ class DoneLines:
         return text
 
 
-def sentence(done: Done) -> str:
+def sentence(done: DoneJob) -> str:
     """For the console."""
     text = f"done in {format_duration(done.elapsed)}"
     return text if done.waited is None else f"{text}, waited {format_duration(done.waited)}"

@@ -179,7 +179,7 @@ def end_of(text: str, limit: int) -> str:
     return text.encode("utf-8", "backslashreplace")[-limit:].decode("utf-8", "ignore")
 
 
-class Reader(Generic[Message]):
+class PipeReader(Generic[Message]):
     """Reads messages from a non-blocking pipe. ``eof``: the other side has closed it. ``garbled``:
     the pipe contains bytes that are no message (a job may write to any descriptor), so no further
     message can be read."""

@@ -15,7 +15,7 @@ from .. import api
 from ..api import cron
 from ..errors import NotPermitted
 from ..metrics.samples import number, rows
-from ..store.held_classes import HeldClass, held_in
+from ..store.held_classes import HeldClassRecord, held_in
 from .checks import DUE, LATENCY
 from .fleet import Fleet
 from .flow import Flow, QueueFlow, Sample
@@ -32,7 +32,7 @@ _DIED: Final = 3600.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class RedisMemory:
     """Of Redis, in bytes. ``most`` is 0 without a bound."""
 
     used: int
@@ -96,10 +96,10 @@ class Facts:
     states: tuple[api.QueueState, ...]
     processes: tuple[api.Process, ...]
     leader: str
-    memory: Memory
+    memory: RedisMemory
     slow: SlowFacts
     replica_of: str = ""
-    held: tuple[HeldClass, ...] = ()
+    held: tuple[HeldClassRecord, ...] = ()
     overdue: OverdueJobs | None = OverdueJobs()
     died: int | None = 0
     began: Mapping[str, int] = field(default_factory=dict)
@@ -313,10 +313,10 @@ def _replica_of(info: Mapping[str, str]) -> str:
     return f"{info.get('master_host')}:{info.get('master_port')}" if is_replica else ""
 
 
-def _memory(info: Mapping[str, str]) -> Memory:
+def _memory(info: Mapping[str, str]) -> RedisMemory:
     """Of zeros if the user's rights do not allow INFO. Without ``maxmemory`` the memory of the
     server's host bounds it."""
-    return Memory(
+    return RedisMemory(
         used=int(info.get("used_memory", 0)),
         most=int(info.get("maxmemory", 0)) or int(info.get("total_system_memory", 0)),
         policy=info.get("maxmemory_policy", ""),

@@ -14,7 +14,7 @@ from ..api.find import find_among
 from ..api.job_holder import JobHolder
 from ..store.find_job import Location
 from ..units import format_count, plural
-from .plans import Done, Plan
+from .plans import ActionDone, Plan
 from .texts import name as shown
 
 PATHS: Final[dict[Location, str]] = {
@@ -29,7 +29,7 @@ _NONE_LEFT: Final = "Nothing was done: none of these jobs is there any more."
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenJobs:
     """The jobs that an action means: ``count`` of them, ``counted`` if that is all of them.
     ``by_filter``: all that a filter names, and not those that a person has selected. ``queue`` has
     them, if they are not those of a set."""
@@ -60,15 +60,15 @@ class Chosen:
         return ("" if self.counted else "at least ") + plural(self.count, "job")
 
 
-def selected(server: api.Server, location: Location, keys: Sequence[str]) -> Chosen:
+def selected(server: api.Server, location: Location, keys: Sequence[str]) -> ChosenJobs:
     """Those of the jobs with these ``JobEntry.key`` that are still there."""
     jobs = api.job_set(location, server)
     found = [entry for key in keys if (entry := jobs.get(key)) is not None]
     where = api.Filter(keys=[entry.key for entry in found])
-    return Chosen(server, location, where, len(found), tuple(entry.jid for entry in found))
+    return ChosenJobs(server, location, where, len(found), tuple(entry.jid for entry in found))
 
 
-def filtered(server: api.Server, location: Location, where: api.Filter) -> Chosen:
+def filtered(server: api.Server, location: Location, where: api.Filter) -> ChosenJobs:
     """All jobs of a filter, counted for a moment."""
     jobs, everything = api.job_set(location, server), where == api.Filter()
     end, count, jids = time.monotonic() + _SECONDS, 0, list[str]()
@@ -79,19 +79,19 @@ def filtered(server: api.Server, location: Location, where: api.Filter) -> Chose
         elif everything:
             break
         if time.monotonic() > end:
-            return Chosen(server, location, where, count, tuple(jids), False, True)
-    return Chosen(
+            return ChosenJobs(server, location, where, count, tuple(jids), False, True)
+    return ChosenJobs(
         server, location, where, jobs.size if everything else count, tuple(jids), True, True
     )
 
 
-def retry(chosen: Chosen) -> Plan:
+def retry(chosen: ChosenJobs) -> Plan:
     details = ("They go to their queues now.",)
     jobs = api.job_set(chosen.location, chosen.server)
     return _plan(chosen, "Retry", "Retried", lambda: jobs.retry_all(chosen.where), details)
 
 
-def delete(chosen: Chosen) -> Plan:
+def delete(chosen: ChosenJobs) -> Plan:
     keeps = not chosen.by_filter or chosen.jobs.size <= MOST_UNDONE
     details = (f"They can be put back for {UNDO_TIME}.",) if keeps else ()
 
@@ -101,7 +101,7 @@ def delete(chosen: Chosen) -> Plan:
     return _plan(chosen, "Delete", "Deleted", do, details, danger=not keeps)
 
 
-def kill(chosen: Chosen) -> Plan:
+def kill(chosen: ChosenJobs) -> Plan:
     loss = loss_of_dead_jobs(chosen.server, chosen.count)
     details = ("They go to the dead set, and are not tried again.", *filter(None, [loss]))
 
@@ -125,7 +125,7 @@ def loss_of_dead_jobs(server: api.Server, more: int = 0) -> str:
     )
 
 
-def move(chosen: Chosen, to: str) -> Plan:
+def move(chosen: ChosenJobs, to: str) -> Plan:
     queue = api.Queue(to, chosen.server).name
     warning = unserved(chosen.server, queue)
     details = (f"They go to the queue {shown(queue)}.", *warning)
@@ -148,28 +148,28 @@ def unserved(server: api.Server, queue: str) -> tuple[str, ...]:
 def undo(server: api.Server, token: str) -> Plan:
     """Puts back what was deleted under ``token``."""
 
-    def do() -> Done:
+    def do() -> ActionDone:
         outcome = api.undo(token, where=server)
-        return Done(f"Put {plural(outcome.done, 'job')} back.", count=outcome.done)
+        return ActionDone(f"Put {plural(outcome.done, 'job')} back.", count=outcome.done)
 
     return Plan("Put the deleted jobs back?", do, ask=False)
 
 
 def _plan(
-    chosen: Chosen, verb: str, past: str, do: Callable[[], api.Outcome], details: tuple[str, ...],
-    *, danger: bool = False,
+    chosen: ChosenJobs, verb: str, past: str, do: Callable[[], api.Outcome],
+    details: tuple[str, ...], *, danger: bool = False,
 ) -> Plan:  # fmt: skip
     of = f"of {chosen.place}"
 
-    def act() -> Done:
+    def act() -> ActionDone:
         outcome = do()
         undo = ("/undo", {"token": outcome.undo}) if outcome.undo else None
         text = f"{past} {plural(outcome.done, 'job')} {of}.{_rest(outcome)}"
-        return Done(text, chosen.jids, undo, outcome.done)
+        return ActionDone(text, chosen.jids, undo, outcome.done)
 
     back = PATHS.get(chosen.location, "/queues")
     if chosen.count == 0 and chosen.counted:
-        return Plan(f"No job {of} is left.", lambda: Done(_NONE_LEFT), back=back, ask=False)
+        return Plan(f"No job {of} is left.", lambda: ActionDone(_NONE_LEFT), back=back, ask=False)
     ask = chosen.by_filter or chosen.count != 1 or danger
     says, button = f"{verb} {chosen.text} {of}?", f"{verb} {chosen.text}"
     return Plan(says, act, button, back, ask, danger, details)
@@ -183,19 +183,19 @@ def _rest(outcome: api.Outcome) -> str:
     return gone + refused
 
 
-def selected_in_queue(server: api.Server, queue: str, keys: Sequence[str], at: int) -> Chosen:
+def selected_in_queue(server: api.Server, queue: str, keys: Sequence[str], at: int) -> ChosenJobs:
     """Those of the jobs with these ``JobEntry.key`` that are still there. The last of them had
     about the number ``at``; 0 is the next one."""
     found = find_in_queue(server, queue, keys, at)
     where = api.Filter(keys=[entry.key for entry in found], near=at)
     jids = tuple(entry.jid for entry in found)
-    return Chosen(server, "queued", where, len(found), jids, queue=queue)
+    return ChosenJobs(server, "queued", where, len(found), jids, queue=queue)
 
 
-def all_in_queue(server: api.Server, queue: str) -> Chosen:
+def all_in_queue(server: api.Server, queue: str) -> ChosenJobs:
     """All jobs of the queue."""
     size = api.Queue(queue, server).size
-    return Chosen(server, "queued", EVERY, size, (), by_filter=True, queue=queue)
+    return ChosenJobs(server, "queued", EVERY, size, (), by_filter=True, queue=queue)
 
 
 def find_in_queue(

@@ -30,7 +30,7 @@ class JobList:
     searched: int
 
 
-class Reader(Protocol):
+class JobReader(Protocol):
     """Reads jobs from a place on."""
 
     @property
@@ -60,7 +60,7 @@ def read(server: api.Server, location: Location, where: api.Filter, place: str =
 
 
 def collect(
-    reader: Reader, where: api.Filter, most: int = PER_PAGE, seconds: float = _SECONDS
+    reader: JobReader, where: api.Filter, most: int = PER_PAGE, seconds: float = _SECONDS
 ) -> JobList:
     """At most ``most`` of the jobs that are read, as far as time and bytes allow."""
     end, left = time.monotonic() + seconds, _BYTES
@@ -89,7 +89,7 @@ class SetReader:
 
     @property
     def place(self) -> str:
-        """As Reader says."""
+        """The place behind the job that was read last."""
         return self._begin if self._last is None else self._last.key
 
     def __iter__(self) -> Iterator[api.JobEntry]:
@@ -113,7 +113,7 @@ class QueuesReader:
 
     @property
     def place(self) -> str:
-        """As Reader says."""
+        """The place behind the job that was read last."""
         return f"{self._read}/{self._queue}"
 
     def __iter__(self) -> Iterator[api.JobEntry]:

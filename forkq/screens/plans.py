@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class ActionDone:
     """What an action did: ``text`` is shown, ``jids`` and ``count``, of the jobs, stand in the
     audit log. ``undo`` is the action that undoes it, by its path in the web UI, and its fields."""
 
@@ -24,7 +24,7 @@ class Plan:
     cannot be undone. ``back`` is the page of the web UI to return to."""
 
     says: str
-    do: Callable[[], Done]
+    do: Callable[[], ActionDone]
     button: str = "Confirm"
     back: str = "/"
     ask: bool = True

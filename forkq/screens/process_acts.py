@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .. import api
 from ..units import plural
-from .plans import Done, Plan
+from .plans import ActionDone, Plan
 from .texts import name as shown
 
 
@@ -13,9 +13,11 @@ def _place(process: api.Process) -> str:
 
 
 def quiet(server: api.Server, process: api.Process) -> Plan:
-    def do() -> Done:
+    def do() -> ActionDone:
         api.ProcessSet(server).quiet(process.identity)
-        return Done(f"Told {_place(process)} to fetch no more; it hears it at its next heartbeat.")
+        return ActionDone(
+            f"Told {_place(process)} to fetch no more; it hears it at its next heartbeat."
+        )
 
     running = plural(process.busy, "running job")
     return Plan(
@@ -25,9 +27,9 @@ def quiet(server: api.Server, process: api.Process) -> Plan:
 
 
 def stop(server: api.Server, process: api.Process) -> Plan:
-    def do() -> Done:
+    def do() -> ActionDone:
         api.ProcessSet(server).stop(process.identity)
-        return Done(f"Told {_place(process)} to stop; it hears it at its next heartbeat.")
+        return ActionDone(f"Told {_place(process)} to stop; it hears it at its next heartbeat.")
 
     running = plural(process.busy, "running job")
     lines = (
@@ -40,8 +42,8 @@ def stop(server: api.Server, process: api.Process) -> Plan:
 
 
 def stacks(server: api.Server, process: api.Process) -> Plan:
-    def do() -> Done:
+    def do() -> ActionDone:
         api.ProcessSet(server).dump_stacks(process.identity)
-        return Done(f"Told {_place(process)} to log its stacks: look into its log.")
+        return ActionDone(f"Told {_place(process)} to log its stacks: look into its log.")
 
     return Plan(f"Dump the stacks of {_place(process)}?", do, back="/busy", ask=False)

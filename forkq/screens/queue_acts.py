@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from .. import api
 from ..api.changes import MOST_UNDONE, UNDO_TIME
 from ..units import plural
-from .plans import Done, Plan
+from .plans import ActionDone, Plan
 from .texts import name as shown
 
 
@@ -41,10 +41,10 @@ def pause(server: api.Server, name: str, by: str = "") -> Plan:
     """``by``: who acts, if that is not the user of this process."""
     one = api.Queue(name, server)
 
-    def do() -> Done:
+    def do() -> ActionDone:
         one.pause(by or operator())
         undo = ("/queue/resume", {"name": one.name})
-        return Done(f"Paused {shown(one.name)}: no process takes its jobs.", undo=undo)
+        return ActionDone(f"Paused {shown(one.name)}: no process takes its jobs.", undo=undo)
 
     return Plan(f"Pause {shown(one.name)}?", do, back=path_of(one.name), ask=False)
 
@@ -52,9 +52,9 @@ def pause(server: api.Server, name: str, by: str = "") -> Plan:
 def resume(server: api.Server, name: str) -> Plan:
     one = api.Queue(name, server)
 
-    def do() -> Done:
+    def do() -> ActionDone:
         one.resume()
-        return Done(f"Resumed {shown(one.name)}.")
+        return ActionDone(f"Resumed {shown(one.name)}.")
 
     return Plan(f"Resume {shown(one.name)}?", do, back=path_of(one.name), ask=False)
 
@@ -65,14 +65,16 @@ def clear(server: api.Server, name: str) -> Plan:
     jobs = plural(count, "job")
     keeps = count <= MOST_UNDONE
 
-    def do() -> Done:
+    def do() -> ActionDone:
         if not keeps:
             cleared = one.clear()
-            return Done(f"Deleted {plural(cleared, 'job')} from {shown(one.name)}.", count=cleared)
+            return ActionDone(
+                f"Deleted {plural(cleared, 'job')} from {shown(one.name)}.", count=cleared
+            )
         outcome = one.delete_all(undo=True)
         undo = ("/undo", {"token": outcome.undo}) if outcome.undo else None
         text = f"Deleted {plural(outcome.done, 'job')} from {shown(one.name)}."
-        return Done(text, undo=undo, count=outcome.done)
+        return ActionDone(text, undo=undo, count=outcome.done)
 
     says = f"Delete {jobs} from {shown(one.name)}?"
     details = () if not keeps else (f"They can be put back for {UNDO_TIME}.",)

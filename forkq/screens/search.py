@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from .. import api
-from .job_lists import PER_PAGE, QueuesReader, Reader, SetReader, collect
+from .job_lists import PER_PAGE, JobReader, QueuesReader, SetReader, collect
 
 Place: TypeAlias = Literal["retrying", "dead", "scheduled", "queued"]
 
@@ -20,7 +20,7 @@ _MOST_RUNNING: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class PlaceFound:
     """What was found in one place. ``searched`` of its ``total`` jobs were read so far; ``after``
     is where to go on, "" at the end."""
 
@@ -36,12 +36,14 @@ class Found:
         return PLACES[self.place]
 
 
-def search(server: api.Server, wanted: str) -> list[Found]:
+def search(server: api.Server, wanted: str) -> list[PlaceFound]:
     """A look into every place."""
     return [_search(server, wanted, place, "", 0, _MOST, _SECONDS) for place in PLACES]
 
 
-def search_on(server: api.Server, wanted: str, place: Place, after: str, searched: int) -> Found:
+def search_on(
+    server: api.Server, wanted: str, place: Place, after: str, searched: int
+) -> PlaceFound:
     """Goes on in one place, from ``after`` on, for longer."""
     return _search(server, wanted, place, after, searched, PER_PAGE, _SECONDS_ALONE)
 
@@ -63,12 +65,14 @@ def _search(
     searched: int,
     most: int,
     seconds: float,
-) -> Found:
-    reader: Reader = (
+) -> PlaceFound:
+    reader: JobReader = (
         QueuesReader(server, after) if place == "queued" else SetReader(server, place, after)
     )
     found = collect(reader, api.Filter(match=wanted), most, seconds)
-    return Found(place, found.jobs, searched + found.searched, _total(server, place), found.after)
+    return PlaceFound(
+        place, found.jobs, searched + found.searched, _total(server, place), found.after
+    )
 
 
 def _total(server: api.Server, place: Place) -> int:

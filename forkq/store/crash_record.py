@@ -60,7 +60,7 @@ _ON_CRASH: Final = rb'"on_crash"\s*:\s*"([a-z]{1,20})"'
 
 
 @dataclass(frozen=True, slots=True)
-class Crash:
+class ProcessDeath:
     """How an owner died. ``rss`` is its peak memory in KiB; ``uptime`` in seconds; ``stack`` is the
     Python stack of the thread that crashed; ``jobs`` is how many jobs it had in progress;
     ``alone``: it was a solo child. In another child a job that has ended, or a thread of the app,
@@ -162,7 +162,7 @@ def unchanged(lease: Lease) -> Move:
     return Move(lease, REQUEUE, *_kept_whole(lease.end))
 
 
-def spliced(lease: Lease, queue: str, crash: Crash) -> Move | None:
+def spliced(lease: Lease, queue: str, crash: ProcessDeath) -> Move | None:
     """The move of a large job, whose payload stays in Redis: only its end is written, with the
     crash record. None if its end does not show where that belongs: then it must be read."""
     keep, end = _cut_end(lease)
@@ -208,7 +208,7 @@ def _class_and_jid_in_ends(lease: Lease) -> str:
     return " ".join(match[1].decode("utf-8", "replace") if match else "?" for match in found)
 
 
-def stamped(payload: bytes, queue: str, crash: Crash) -> tuple[str, int, bytes]:
+def stamped(payload: bytes, queue: str, crash: ProcessDeath) -> tuple[str, int, bytes]:
     """What to do with a job that was in progress when its owner crashed: where it goes, how many
     bytes of it stay, and what follows them (see recover.lua)."""
     try:
@@ -229,7 +229,7 @@ def _as_malformed(payload: bytes, queue: str, error: ForkqError) -> tuple[int, b
     return _kept_whole(payload)
 
 
-def _judge(job: Payload, options: Payload, queue: str, crash: Crash) -> str:
+def _judge(job: Payload, options: Payload, queue: str, crash: ProcessDeath) -> str:
     """Writes the crash into ``job``, and says where it goes. A job that must not run again goes to
     a solo child all the same, which settles it: only a child can call the app's death handlers. If
     that child dies too, the job is buried here."""
@@ -253,7 +253,7 @@ def _judge(job: Payload, options: Payload, queue: str, crash: Crash) -> str:
     return ISOLATE_LAST
 
 
-def _add(marks: dict[str, Any], crash: Crash, most: int) -> list[Any]:
+def _add(marks: dict[str, Any], crash: ProcessDeath, most: int) -> list[Any]:
     """Adds the crash record, and makes the job a suspect, unless its whole tree died and that says
     too little of it. Returns the records, the oldest first."""
     found = marks.get("crashes")
@@ -264,7 +264,7 @@ def _add(marks: dict[str, Any], crash: Crash, most: int) -> list[Any]:
     return crashes
 
 
-def _budget(options: Payload, marks: Payload, crash: Crash) -> int:
+def _budget(options: Payload, marks: Payload, crash: ProcessDeath) -> int:
     """How many crashes alone end the job: twice as many if whole trees died, of which it may be
     innocent."""
     found, crashes = options.get("crashes"), marks.get("crashes")

@@ -32,7 +32,7 @@ class Bounds(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class DeadSet:
+class DeadSetLimits:
     """The dead set and its limits: at most ``size`` entries, none older than ``days``."""
 
     keys: Keys

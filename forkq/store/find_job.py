@@ -53,7 +53,7 @@ class Found:
     among_suspects: bool = False
 
 
-class _Place(NamedTuple):
+class _KeyContent(NamedTuple):
     """What one key holds."""
 
     location: Location
@@ -147,10 +147,10 @@ class _Search:
             *sets.values(),
         ]
         places = [
-            *(_Place("running", queue) for queue in hashes),
-            *(_Place("queued", queue) for queue in lists),
-            *(_Place("queued", queue, among_suspects=True) for queue in lists),
-            *(_Place(location) for location in sets),
+            *(_KeyContent("running", queue) for queue in hashes),
+            *(_KeyContent("queued", queue) for queue in lists),
+            *(_KeyContent("queued", queue, among_suspects=True) for queue in lists),
+            *(_KeyContent(location) for location in sets),
         ]
         arguments = (self._text, len(hashes), 2 * len(lists), _BUDGET)
         complete, *found = self._connection.script(FIND_JOB, names, arguments)
@@ -172,7 +172,7 @@ class _Search:
                 )
                 cursor, members = found
                 for at in range(0, len(members), 2):
-                    yield self._found(_Place(location), members[at + 1], members[at])
+                    yield self._found(_KeyContent(location), members[at + 1], members[at])
                 if cursor == b"0":
                     break
 
@@ -181,12 +181,12 @@ class _Search:
             return
         queues = self._queues()
         for queue in queues:
-            yield from self._in_list(self._keys.queue(queue), _Place("queued", queue))
+            yield from self._in_list(self._keys.queue(queue), _KeyContent("queued", queue))
         for queue in self._with_suspects(queues):
-            place = _Place("queued", queue, among_suspects=True)
+            place = _KeyContent("queued", queue, among_suspects=True)
             yield from self._in_list(self._keys.suspects(queue), place)
 
-    def _in_list(self, key: str, place: _Place) -> Iterator[Found | None]:
+    def _in_list(self, key: str, place: _KeyContent) -> Iterator[Found | None]:
         at = 0
         while at >= 0:
             at, *payloads = self._connection.script(
@@ -195,7 +195,7 @@ class _Search:
             for payload in payloads:
                 yield self._found(place, b"", payload)
 
-    def _found(self, place: _Place, mark: Any, payload: bytes) -> Found | None:
+    def _found(self, place: _KeyContent, mark: Any, payload: bytes) -> Found | None:
         """The candidate, if it is the job; ``mark`` is its lease or its score."""
         try:
             job = loads_head(payload)

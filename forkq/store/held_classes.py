@@ -26,7 +26,7 @@ _LONGEST_NAME: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class HeldClass:
+class HeldClassRecord:
     """A class that is held ``since`` (epoch seconds). So many processes have died of it:
     ``deaths``."""
 
@@ -42,7 +42,7 @@ def name_in(job: Mapping[str, object]) -> str:
     return name if type(name) is str and len(name) <= _LONGEST_NAME else ""
 
 
-def held_in(found: Mapping[bytes, bytes]) -> list[HeldClass]:
+def held_in(found: Mapping[bytes, bytes]) -> list[HeldClassRecord]:
     """The classes in ``Keys.held_classes``, by name. A value that another program wrote counts as
     no deaths."""
     held = []
@@ -50,7 +50,7 @@ def held_in(found: Mapping[bytes, bytes]) -> list[HeldClass]:
         since, _, deaths = value.partition(b" ")
         is_whole = since.isdigit() and deaths.isdigit()
         numbers = (float(since), int(deaths)) if is_whole else (0.0, 0)
-        held.append(HeldClass(name.decode("utf-8", "replace"), *numbers))
+        held.append(HeldClassRecord(name.decode("utf-8", "replace"), *numbers))
     return sorted(held, key=lambda each: each.name)
 
 

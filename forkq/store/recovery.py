@@ -14,8 +14,8 @@ from ..units import format_duration
 from ..wire.lease import is_solo, owner
 from ..wire.printable import shown_name
 from .connection import Call, DamagedKey, RedisConnection, RedisError, ResponseError
-from .crash_record import BURY, Crash, Lease, Move, spliced, stamped, unchanged
-from .dead_set import DeadSet
+from .crash_record import BURY, Lease, Move, ProcessDeath, spliced, stamped, unchanged
+from .dead_set import DeadSetLimits
 from .held_classes import DEADLY_DEATHS, WITHIN, death
 from .scripts import LEASES_OF_OWNER, REQUEUE
 from .steps import Steps, checked
@@ -83,7 +83,7 @@ class _Progress:
 class Recovery:
     """Gives leases back on one server."""
 
-    dead_set: DeadSet
+    dead_set: DeadSetLimits
     _progress: dict[str, _Progress] = field(default_factory=dict, init=False, repr=False)
 
     def requeue(self, queues: Sequence[str], identity: str) -> Steps[Recovered]:
@@ -104,7 +104,7 @@ class Recovery:
         self,
         queues: Sequence[str],
         identity: str,
-        crash: Crash,
+        crash: ProcessDeath,
         *,
         may_return: bool = False,
         last_begun: int | None = None,
@@ -203,7 +203,7 @@ class Recovery:
         queues: Sequence[str],
         leases: Sequence[Lease],
         begun: Container[bytes],
-        of_owner: Crash,
+        of_owner: ProcessDeath,
         ran: Mapping[int, float],
     ) -> Steps[list[Move]]:
         """What to do with each lease. ``begun``: the names of those whose jobs had begun."""
@@ -274,7 +274,7 @@ def _with_run_time(lease: Lease, ran: Mapping[int, float]) -> str:
     return lease.job if seconds is None else f"{lease.job} ({format_duration(seconds)})"
 
 
-def _deadly_classes(begun: Iterable[Lease], crash: Crash, crashed: int | None) -> set[str]:
+def _deadly_classes(begun: Iterable[Lease], crash: ProcessDeath, crashed: int | None) -> set[str]:
     """The classes for which a death counts: that of a job that ran alone, or whose thread crashed.
     The death of a whole tree says too little of any job."""
     if crash.of_tree:

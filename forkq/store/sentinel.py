@@ -58,7 +58,7 @@ class SentinelConnector:
         self._password_source = password_source
         self._timeout = timeout
         self._connect_timeout = connect_timeout
-        self._watch = MasterWatch.of(url, parts)
+        self._watch = SentinelView.of(url, parts)
 
     def connect(self) -> RawConnection:
         """A new connection to the master, logged in. Raises ConnectionLost or RedisError.
@@ -104,7 +104,7 @@ class MasterConnection(RawConnection):
     look_every = LOOK_EVERY
 
     def __init__(
-        self, raw: RawConnection, timeout: float, address: Address, watch: MasterWatch
+        self, raw: RawConnection, timeout: float, address: Address, watch: SentinelView
     ) -> None:
         super().__init__(raw._connection, timeout)
         self._address = address
@@ -148,13 +148,13 @@ class MasterConnection(RawConnection):
         raise exceptions.TimeoutError(f"no answer within {self._timeout:g} s")
 
 
-class MasterWatch:
+class SentinelView:
     """What the Sentinels of one URL say. All connections of a process to that URL share it.
 
     Threads use it without a lock. At worst, two of them ask at the same time.
     """
 
-    _by_url: ClassVar[dict[str, MasterWatch]] = {}
+    _by_url: ClassVar[dict[str, SentinelView]] = {}
 
     def __init__(self, parts: SentinelUrl) -> None:
         self._name = parts.name
@@ -168,7 +168,7 @@ class MasterWatch:
         self._pause = LOOK_EVERY
 
     @classmethod
-    def of(cls, url: str, parts: SentinelUrl) -> MasterWatch:
+    def of(cls, url: str, parts: SentinelUrl) -> SentinelView:
         """The one of this process for ``url``."""
         return cls._by_url.setdefault(url, cls(parts))
 

@@ -13,7 +13,7 @@ from rich.text import Text
 from ..api import Server
 from ..errors import ForkqError
 from ..screens import cron_acts, job_acts, queue_acts
-from ..screens.plans import Done, Plan
+from ..screens.plans import ActionDone, Plan
 from .cells import BAD, GOOD, QUIET, words
 from .shards import ShardWatchers
 
@@ -25,8 +25,8 @@ class Failed:
     says: str
 
 
-Step: TypeAlias = "Callable[[Server], Plan | Done]"
-Outcome: TypeAlias = "Plan | Done | Failed | Exception"
+Step: TypeAlias = "Callable[[Server], Plan | ActionDone]"
+Outcome: TypeAlias = "Plan | ActionDone | Failed | Exception"
 
 # The actions that undo another, by their path in the web UI.
 _UNDO: Final[dict[str, Callable[..., Plan]]] = {
@@ -77,11 +77,11 @@ class Acting:
             (path, fields) = self._undo
             self.begin(lambda server: _UNDO[path](server, **fields), self._undo_shard)
 
-    def take(self, outcome: Plan | Done | Failed) -> None:
+    def take(self, outcome: Plan | ActionDone | Failed) -> None:
         """The next step, if there is one."""
         if isinstance(outcome, Failed):
             self._say(outcome.says, BAD)
-        elif isinstance(outcome, Done):
+        elif isinstance(outcome, ActionDone):
             self._undo, self._undo_shard = outcome.undo, self._shard
             then = "  u undoes it" if outcome.undo else ""
             self._person.say(words((outcome.text, GOOD), (then, QUIET)))
@@ -102,7 +102,7 @@ class Acting:
         self._say(f"{plan.button} ...", QUIET)
         self._run(lambda _: self._do(plan))
 
-    def _do(self, plan: Plan) -> Done:
+    def _do(self, plan: Plan) -> ActionDone:
         """In a thread: the observer may be waiting for Redis."""
         done = plan.do()
         self._watchers.observers[self._shard].forget()

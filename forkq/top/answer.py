@@ -5,12 +5,12 @@ from __future__ import annotations
 from textual.message import Message
 
 from .acting import Outcome
-from .watcher import Refused, Seen
+from .watcher import PageFailed, Seen
 
 
 class Answer(Message):
     """From a thread: what the watcher has seen, or a step of an action."""
 
-    def __init__(self, found: Seen | Refused | Outcome) -> None:
+    def __init__(self, found: Seen | PageFailed | Outcome) -> None:
         super().__init__()
         self.found = found

@@ -17,19 +17,19 @@ from textual.css.query import NoMatches
 from textual.filter import LineFilter, Monochrome, NoColor
 from textual.widgets import DataTable, Footer, Input
 
-from ..screens.plans import Done, Plan
+from ..screens.plans import ActionDone, Plan
 from .acting import Acting, Failed, Outcome
 from .answer import Answer
 from .cells import BAD, STRONG, WARN, AsciiOnly, words
 from .content import Content, Left, Look, Page
 from .keys import ACTS, KEYS, NEXT_SHARD, QUIT, help_text
-from .line import Line
+from .line import ShownLine
 from .modals import Help, Question
 from .page_view import PageView
 from .pages import PAGES, TABS, page_of
 from .shards import ShardWatchers
-from .status import Chosen, Problems, Tabs
-from .watcher import Refused, Seen
+from .status import ProblemLines, TabChosen, Tabs
+from .watcher import PageFailed, Seen
 
 _TICK: Final = 0.5  # seconds
 _SAID: Final = 60.0  # seconds that a message stands
@@ -51,9 +51,9 @@ class Top(App[None]):
         if ascii_only:
             self._own_filters.append(AsciiOnly())
         self._tabs = Tabs(TABS, server)
-        self._problems = Problems()
+        self._problems = ProblemLines()
         self.view = PageView()
-        self._message = Line(id="message")
+        self._message = ShownLine(id="message")
         self._search = Input(id="search", placeholder="text", compact=True)
         self.watcher = ShardWatchers(shards, self.hear)
         self.acting = Acting(self, self.watcher)
@@ -96,7 +96,7 @@ class Top(App[None]):
     def action_page(self, number: str) -> None:
         self._go(page_of(number=number))
 
-    def on_chosen(self, chosen: Chosen) -> None:
+    def on_tab_chosen(self, chosen: TabChosen) -> None:
         if chosen.number == NEXT_SHARD:
             self.action_shard()
         self._go(page_of(number=chosen.number))
@@ -233,7 +233,7 @@ class Top(App[None]):
 
     # What the threads have found
 
-    def hear(self, found: Seen | Refused | Outcome) -> None:
+    def hear(self, found: Seen | PageFailed | Outcome) -> None:
         """In a thread."""
         self.post_message(Answer(found))
 
@@ -241,18 +241,18 @@ class Top(App[None]):
         with suppress(NoMatches):  # the screen is being taken down
             self._take(answer.found)
 
-    def _take(self, found: Seen | Refused | Outcome) -> None:
+    def _take(self, found: Seen | PageFailed | Outcome) -> None:
         if isinstance(found, Exception):
             raise found
-        if isinstance(found, Plan | Done | Failed):
+        if isinstance(found, Plan | ActionDone | Failed):
             self.acting.take(found)
-            if isinstance(found, Done):
+            if isinstance(found, ActionDone):
                 self._acted()
         elif found.page is self.page:
             self._show(found)
 
-    def _show(self, found: Seen | Refused) -> None:
-        if isinstance(found, Refused):
+    def _show(self, found: Seen | PageFailed) -> None:
+        if isinstance(found, PageFailed):
             self.view.show(Content(empty=found.says))
             return
         self._seen = found

@@ -124,8 +124,8 @@ class Page:
 
     @classmethod
     def name(cls) -> str:
-        """That of its class, as in the navigation of the web UI."""
-        return cls.__name__
+        """Its name in the navigation: "Dashboard"."""
+        return cls.__name__.removesuffix("Page")
 
     def content(self, look: Look) -> Content:
         """Asks Redis. Runs in the watcher's thread."""

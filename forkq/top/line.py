@@ -6,7 +6,7 @@ from rich.text import Text
 from textual.widgets import Static
 
 
-class Line(Static):
+class ShownLine(Static):
     """One or more lines."""
 
     def __init__(self, text: Text | None = None, *, id: str | None = None, classes: str = ""):  # noqa: A002 - as all widgets call it

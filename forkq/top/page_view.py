@@ -10,7 +10,7 @@ from textual.containers import Vertical, VerticalScroll
 
 from .cells import QUIET, STRONG, words
 from .content import Content, Page, Row, Selection
-from .line import Line
+from .line import ShownLine
 from .listing import Listing
 
 
@@ -24,12 +24,12 @@ class PageView(Vertical):
         self._all = False
 
     def compose(self) -> ComposeResult:
-        yield Line(id="question")
-        yield Line(id="head")
+        yield ShownLine(id="question")
+        yield ShownLine(id="head")
         yield Listing(id="listing")
         with VerticalScroll(id="body"):
-            yield Line(id="text")
-        yield Line(id="foot")
+            yield ShownLine(id="text")
+        yield ShownLine(id="foot")
 
     @property
     def current(self) -> Row | None:
@@ -58,7 +58,7 @@ class PageView(Vertical):
         """An empty page until its content comes."""
         self._marked, self._all, self._content = set(), False, Content()
         question = words((page.question, STRONG), "  ", (page.hint, QUIET))
-        self.query_one("#question", Line).show(question)
+        self.query_one("#question", ShownLine).show(question)
         self.listing.show((), (), ())
         self.show(Content())
 
@@ -100,13 +100,13 @@ class PageView(Vertical):
         listing, body = self.listing, self.query_one("#body")
         listing.display, body.display = content.body is None, content.body is not None
         if content.body is not None:
-            self.query_one("#text", Line).show(content.body)
+            self.query_one("#text", ShownLine).show(content.body)
             return
         keys = {row.key for row in content.rows}
         self._marked &= keys
         listing.show(content.columns, content.rows, keys if self._all else self._marked)
 
     def _lines(self, place: str, lines: Sequence[Text]) -> None:
-        shown = self.query_one(place, Line)
+        shown = self.query_one(place, ShownLine)
         shown.display = bool(lines)
         shown.show(Text("\n", no_wrap=True, overflow="ellipsis").join(lines))

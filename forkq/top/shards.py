@@ -8,7 +8,7 @@ from ..screens.facts import Observer, ShardObservers
 from ..screens.problems import Problem
 from ..screens.shards import Shards
 from .content import Look, Page
-from .watcher import Away, Refused, Seen, Watcher
+from .watcher import Away, PageFailed, Seen, Watcher
 
 
 class ShardWatchers:
@@ -16,7 +16,7 @@ class ShardWatchers:
     called in their threads."""
 
     def __init__(
-        self, names: Sequence[str], show: Callable[[Seen | Refused | Exception], None]
+        self, names: Sequence[str], show: Callable[[Seen | PageFailed | Exception], None]
     ) -> None:
         self.names = names
         self.shard = names[0]

@@ -19,7 +19,7 @@ from ..wire.printable import cut
 from .cells import BAD, GOOD, QUIET, WARN, cell, words
 from .content import Page
 from .keys import NEXT_SHARD
-from .line import Line
+from .line import ShownLine
 from .watcher import Away
 
 _NUMBERS: Final = {
@@ -28,7 +28,7 @@ _NUMBERS: Final = {
 }  # fmt: skip
 
 
-class Chosen(Message):
+class TabChosen(Message):
     """A page that was clicked on, by its number."""
 
     def __init__(self, number: str) -> None:
@@ -36,7 +36,7 @@ class Chosen(Message):
         self.number = number
 
 
-class Link(Line):
+class Link(ShownLine):
     """A line that leads to a page."""
 
     def __init__(self, text: Text, number: str, classes: str = "") -> None:
@@ -45,7 +45,7 @@ class Link(Line):
 
     def on_click(self, event: events.Click) -> None:
         event.stop()
-        self.post_message(Chosen(self.number))
+        self.post_message(TabChosen(self.number))
 
 
 class Tabs(Horizontal):
@@ -59,7 +59,7 @@ class Tabs(Horizontal):
     def compose(self) -> ComposeResult:
         for page in self._pages:
             yield Link(Text(f"{page.number} {page.title}"), page.number)
-        yield Line(id="server")
+        yield ShownLine(id="server")
 
     def show(self, number: str) -> None:
         """Which of them is looked at."""
@@ -69,13 +69,13 @@ class Tabs(Horizontal):
     def show_live(self, away: Away | None, shard: str) -> None:
         """Of the server, or of that shard."""
         style, says = (BAD, "away") if away else (GOOD, "live")
-        shown = self.query_one("#server", Line)
+        shown = self.query_one("#server", ShownLine)
         room = self.app.size.width - sum(len(f"{p.number} {p.title}") + 2 for p in self._pages) - 8
         server = cut(shard, room) or (self._server if len(self._server) <= room else "")
         shown.show(words((f"{server} ", QUIET), (f"● {says}", style)))
 
 
-class Problems(Vertical):
+class ProblemLines(Vertical):
     """Is anything wrong? The worst facts; on most pages only the worst one."""
 
     def __init__(self) -> None:

@@ -29,7 +29,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class PageFailed:
     """A page that could not be asked for, although Redis answers: such as a key that holds another
     type, or a job that has left."""
 
@@ -53,7 +53,7 @@ class Watcher:
     def __init__(
         self,
         overview: Callable[[], tuple[Sequence[Problem], str]],
-        show: Callable[[Seen | Refused | Exception], None],
+        show: Callable[[Seen | PageFailed | Exception], None],
     ) -> None:
         self._overview = overview
         self._show = show
@@ -121,6 +121,6 @@ class Watcher:
         try:
             content = page.content(look)
         except ForkqError as error:
-            self._show(Refused(page, str(error)))
+            self._show(PageFailed(page, str(error)))
             return
         self._show(Seen(page, content, worst, well))

@@ -11,16 +11,16 @@ from starlette.routing import Route
 
 from .. import api
 from ..screens import job_acts
-from ..screens.job_acts import PATHS, Chosen
+from ..screens.job_acts import PATHS, ChosenJobs
 from ..screens.job_lists import FIELDS, asked
 from ..screens.plans import Plan
 from ..screens.queue_acts import path_of
 from ..store.find_job import Location
-from .refused import Refused
+from .refused import PageRefused
 from .routing import action
 from .visit import Visit
 
-_Act: TypeAlias = "Callable[[Visit, Chosen], Plan]"
+_Act: TypeAlias = "Callable[[Visit, ChosenJobs], Plan]"
 
 
 def routes(location: Location) -> list[Route]:
@@ -42,7 +42,7 @@ def _bound(act: _Act, location: Location) -> Callable[[Visit], Plan]:
     return plan
 
 
-def _chosen(visit: Visit, location: Location) -> Chosen:
+def _chosen(visit: Visit, location: Location) -> ChosenJobs:
     form = visit.form
     if form.get("scope") == "all":
         return job_acts.filtered(
@@ -54,7 +54,7 @@ def _chosen(visit: Visit, location: Location) -> Chosen:
 def _keys(visit: Visit) -> list[str]:
     keys = visit.form.all("key")
     if not keys:
-        raise Refused(400, "No job is selected.", "Select jobs, or choose all of the list.")
+        raise PageRefused(400, "No job is selected.", "Select jobs, or choose all of the list.")
     return keys
 
 
@@ -82,10 +82,10 @@ def _on_queue(act: _Act) -> Callable[[Visit], Plan]:
     return plan
 
 
-def _move(visit: Visit, chosen: Chosen) -> Plan:
+def _move(visit: Visit, chosen: ChosenJobs) -> Plan:
     to = visit.form.get("to").strip()
     if not to:
-        raise Refused(400, "No queue is named.", "Write the queue to which the jobs go.")
+        raise PageRefused(400, "No queue is named.", "Write the queue to which the jobs go.")
     return job_acts.move(chosen, to)
 
 

@@ -25,7 +25,7 @@ _GOES_ON: Final = (
 )
 
 
-class Refused(Exception):
+class PageRefused(Exception):
     """A page that cannot be shown: the status, what is wrong, and the remedy."""
 
     def __init__(self, status: int, says: str, remedy: str = "") -> None:
@@ -81,7 +81,7 @@ async def _busy(request: Request, error: Any) -> Response:
 
 
 HANDLERS: Final[dict[Any, Any]] = {
-    Refused: _refused,
+    PageRefused: _refused,
     HTTPException: _http,
     ServerUnavailable: _gone,
     ServerRefused: _server_refused,

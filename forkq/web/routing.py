@@ -10,12 +10,12 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from ..screens.plans import Done, Plan
+from ..screens.plans import ActionDone, Plan
 from . import audit
 from .flash import set_flash, take_flash
 from .forms import Form, read_form
 from .live import stream, wants_live
-from .refused import Refused
+from .refused import PageRefused
 from .rendering import page_response
 from .visit import View, Visit
 from .worker import PATIENCE
@@ -84,7 +84,7 @@ def _act(visit: Visit, name: str, plan: Callable[[Visit], Plan]) -> Response:
     return response
 
 
-def _do(visit: Visit, name: str, planned: Plan) -> Done:
+def _do(visit: Visit, name: str, planned: Plan) -> ActionDone:
     """Does it, with a line in the audit log: also if it failed, since part may be done then."""
     try:
         done = planned.do()
@@ -100,14 +100,14 @@ def _who(visit: Visit) -> audit.Who:
     return audit.Who(visit.user, visit.shard)
 
 
-def _undo(done: Done, back: str) -> tuple[str, dict[str, str]] | None:
+def _undo(done: ActionDone, back: str) -> tuple[str, dict[str, str]] | None:
     """The form that undoes it, and returns to the same page."""
     return None if done.undo is None else (done.undo[0], {**done.undo[1], "back": back})
 
 
 def _check(visit: Visit, name: str) -> None:
     if visit.form.get("csrf") != visit.csrf:
-        raise Refused(403, "The form is too old.", "Go back, reload the page, and try again.")
+        raise PageRefused(403, "The form is too old.", "Go back, reload the page, and try again.")
     if not visit.may(name):
         _REFUSALS.log("action", _who(visit), action=name)
-        raise Refused(403, f"You may not do this here: {name}.", "")
+        raise PageRefused(403, f"You may not do this here: {name}.", "")

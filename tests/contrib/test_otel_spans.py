@@ -337,13 +337,13 @@ def test_an_observer_that_fails_costs_no_job(
     jobs: testing.RecordedJobs, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Broken(runs.RunObserver):
-        def began(self, run: runs.Run) -> None:
+        def began(self, run: runs.ObservedRun) -> None:
             raise RuntimeError("began")
 
-        def inside(self, run: runs.Run) -> Any:
+        def inside(self, run: runs.ObservedRun) -> Any:
             raise RuntimeError("inside")
 
-        def ended(self, run: runs.Run) -> None:
+        def ended(self, run: runs.ObservedRun) -> None:
             raise RuntimeError("ended")
 
     runs.observe(Broken())

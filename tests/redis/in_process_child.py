@@ -20,9 +20,9 @@ from forkq.child.time_limits import TimeLimits
 from forkq.config.capsule import Capsule, weigh
 from forkq.limits.rules import Rulebook, Rules
 from forkq.runtime.deadlines import DeadlineTable
-from forkq.runtime.done_lines import Done, DoneValues
+from forkq.runtime.done_lines import DoneJob, DoneValues
 from forkq.store.connection import RedisConnection
-from forkq.store.dead_set import DeadSet
+from forkq.store.dead_set import DeadSetLimits
 from forkq.store.outage import Outage
 from forkq.store.pool import RedisPool
 from forkq.wire.keys import Keys
@@ -62,7 +62,7 @@ class ProcessorThreads:
         self.identity = identity
         connection = RedisConnection(url, timeout=5)
         weakref.finalize(self, connection.close)
-        self.ends = Ends(identity, Keys(), DeadSet(Keys()))
+        self.ends = Ends(identity, Keys(), DeadSetLimits(Keys()))
         self.fetch = make_fetch(self.capsule, self.ends, connection, Outage(self.log), self.log)
         self.fetcher, self.leases = self.fetch.fetcher, self.fetch.leases
         self.order: list[bytes] = []
@@ -151,7 +151,7 @@ class InProcessChild:
         self._observers = (self.job_log, *observers)
         self._connection = RedisConnection(url)
         identity = solo_identity(IDENTITY) if solo else IDENTITY
-        ends = Ends(identity, self.keys, DeadSet(self.keys, dead_max), self._held)
+        ends = Ends(identity, self.keys, DeadSetLimits(self.keys, dead_max), self._held)
         self.fetch = make_fetch(capsule, ends, self._connection, outage, self.log, solo=solo)
         self.fetcher, self.leases = self.fetch.fetcher, self.fetch.leases
         self.parked = threading.Event()
@@ -162,7 +162,7 @@ class InProcessChild:
         self._pool = pool
 
     def _write_done(self, done: DoneValues) -> None:
-        self.log.info("done", **Done(*done).values())
+        self.log.info("done", **DoneJob(*done).values())
 
     def _make_processor(self, name: str, tally: Tally) -> Processor:
         processor = Processor(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from forkq.clock.main import Clock
 from forkq.config.config import Config, RedisSettings
 from forkq.runtime.assignment import Assignment
-from forkq.runtime.pipe import Fact, LeaseHeld, Order, Reader, Stop, facts, send
+from forkq.runtime.pipe import Fact, LeaseHeld, Order, PipeReader, Stop, facts, send
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -38,7 +38,7 @@ class InProcessClock:
             self._term_read,
             self._term_write,
         )
-        self._facts: Reader[Fact] = Reader(self._report, facts)
+        self._facts: PipeReader[Fact] = PipeReader(self._report, facts)
         self.received: list[Fact] = []
         self.code: int | None = None
         config = Config(pidfile=NOWHERE, state_dir=NOWHERE, redis=RedisSettings(url=url))

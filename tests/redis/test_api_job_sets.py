@@ -15,7 +15,7 @@ from forkq import api
 from forkq.api import DeadSet, Filter, JobSet, Queue, RetrySet, ScheduledSet
 from forkq.api.entry import entry_of
 from forkq.errors import ForkqError, InvalidJob, InvalidRule, MalformedPayload, WrongType
-from forkq.store.crash_record import Crash, stamped
+from forkq.store.crash_record import ProcessDeath, stamped
 from forkq.store.find_job import Location
 
 OTHER: dict[str, Any] = {"class": "Other"}
@@ -97,7 +97,7 @@ def test_a_fresh_retry_forgets_the_failures(redis: Redis) -> None:
 def test_a_job_that_has_killed_its_process_alone_runs_alone_when_it_is_retried(
     redis: Redis, fresh: bool
 ) -> None:
-    crash = Crash(signal=11, alone=True)
+    crash = ProcessDeath(signal=11, alone=True)
     crashes = [crash.record() for _ in range(3)]
     add(redis, "dead", "a", forkq={"crashes": crashes})
     one(DeadSet()).retry(fresh=fresh)
@@ -112,7 +112,7 @@ def test_a_job_that_has_killed_its_process_alone_runs_alone_when_it_is_retried(
 def test_a_job_that_was_in_progress_in_anothers_crash_is_retried_beside_others(
     redis: Redis,
 ) -> None:
-    add(redis, "dead", "a", forkq={"crashes": [Crash(signal=11, jobs=4).record()]})
+    add(redis, "dead", "a", forkq={"crashes": [ProcessDeath(signal=11, jobs=4).record()]})
     one(DeadSet()).retry()
     assert "suspect" not in pushed(redis)[0]["forkq"]
 

@@ -19,8 +19,8 @@ from forkq.child.fetch_thread import FetchThread
 from forkq.child.fetch_turn import make_fetch
 from forkq.config.capsule import Capsule
 from forkq.store.connection import RedisConnection
-from forkq.store.crash_record import Crash
-from forkq.store.dead_set import DeadSet
+from forkq.store.crash_record import ProcessDeath
+from forkq.store.dead_set import DeadSetLimits
 from forkq.store.outage import Outage
 from forkq.store.recovery import Recovery
 from forkq.store.steps import carry_out
@@ -50,7 +50,7 @@ class LoopConsumer:
         self.batches: list[int] = []
         self.gate = asyncio.Event()
         self._connection = RedisConnection(url)
-        self._ends = Ends(IDENTITY, Keys(), DeadSet(Keys()))
+        self._ends = Ends(IDENTITY, Keys(), DeadSetLimits(Keys()))
         capsule = Capsule("c", (("q", 0),), capacity)
         outage = Outage(self.log)
         self.fetch = make_fetch(
@@ -250,8 +250,8 @@ def test_a_kill_amid_the_ends_loses_no_job(
     assert 0 < redis.hlen(INFLIGHT) <= 200
     connection = RedisConnection(redis_server.url)
     connection.connect()
-    recovery = Recovery(DeadSet(Keys()))
-    carry_out(connection, recovery.recover(["q"], IDENTITY, Crash(reason="SIGKILL")))
+    recovery = Recovery(DeadSetLimits(Keys()))
+    carry_out(connection, recovery.recover(["q"], IDENTITY, ProcessDeath(reason="SIGKILL")))
     connection.close()
     assert redis.hlen(INFLIGHT) == 0
     payloads: list[Any] = [*redis.lrange(LIST, 0, -1), *redis.lrange(SUSPECTS, 0, -1)]

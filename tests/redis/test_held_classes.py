@@ -14,8 +14,8 @@ from forkq.child.held_classes import ReleaseClasses
 from forkq.child.job_run import JobRun
 from forkq.runtime.pipe import ClassesHeld
 from forkq.store.connection import RedisConnection
-from forkq.store.crash_record import Crash
-from forkq.store.dead_set import DeadSet
+from forkq.store.crash_record import ProcessDeath
+from forkq.store.dead_set import DeadSetLimits
 from forkq.store.held_classes import DEADLY_DEATHS, WITHIN, waiting_jobs
 from forkq.store.pool import RedisPool
 from forkq.store.recovery import Recovered, Recovery
@@ -47,12 +47,12 @@ class Deaths:
     def __init__(self, redis: Redis, connection: RedisConnection) -> None:
         self._redis = redis
         self._connection = connection
-        self._recovery = Recovery(DeadSet(KEYS))
+        self._recovery = Recovery(DeadSetLimits(KEYS))
         connection.connect()
 
     def of(self, owner: str, job: str | None = None, sequence: int = 1, **more: Any) -> Recovered:
         """A process dies while it has that job in progress."""
-        crash = more.pop("crash", Crash(signal=9))
+        crash = more.pop("crash", ProcessDeath(signal=9))
         self._redis.hset(KEYS.inflight("q"), f"{owner}/{sequence}", job or payload(f"{owner}"))
         steps = self._recovery.recover(["q"], owner, crash, **more)
         return carry_out(self._connection, steps)
@@ -94,7 +94,7 @@ def test_deaths_of_long_ago_do_not_count(redis: Redis, deaths: Deaths) -> None:
 def test_other_classes_and_the_deaths_of_trees_do_not_count(redis: Redis, deaths: Deaths) -> None:
     for number in range(2 * DEADLY_DEATHS):
         deaths.of(solo(number), payload("x", f"Other{number}"))
-        deaths.of(solo(100 + number), crash=Crash(reason="host lost", of_tree=True))
+        deaths.of(solo(100 + number), crash=ProcessDeath(reason="host lost", of_tree=True))
     assert held(redis) == set()
 
 

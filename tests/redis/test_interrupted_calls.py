@@ -30,7 +30,7 @@ from forkq.clock.tracking import TrackingConnection
 from forkq.config.capsule import Capsule
 from forkq.runtime.log import logger
 from forkq.store.connection import ConnectionLost, RedisConnection, ResponseError
-from forkq.store.dead_set import DeadSet
+from forkq.store.dead_set import DeadSetLimits
 from forkq.store.outage import Outage
 from forkq.store.scripts import RULES_CHANGE, SET_ADD
 from forkq.wire.keys import Keys
@@ -262,7 +262,7 @@ def test_a_fetch_that_is_interrupted_is_never_answered_by_another_ones_reply(
 
 def test_an_interrupted_exchange_forgets_no_end(redis: Redis, redis_server: Server) -> None:
     """Of one job that is done, and one that is to be tried again: its processor waits for that."""
-    ends, log = Ends("host:1:abc", KEYS, DeadSet(KEYS)), logger()
+    ends, log = Ends("host:1:abc", KEYS, DeadSetLimits(KEYS)), logger()
     connection = RedisConnection(redis_server.url)
     fetches = FetchChannel(Capsule("default", (("one", 0),)), "host:1:abc", KEYS, connection, log)
     leases = Leases(2, log, Outage(log))

@@ -15,8 +15,8 @@ from redis.exceptions import OutOfMemoryError
 
 from forkq.limits.rules import Rate, Rules
 from forkq.store.connection import RedisConnection
-from forkq.store.crash_record import Crash
-from forkq.store.dead_set import DeadSet
+from forkq.store.crash_record import ProcessDeath
+from forkq.store.dead_set import DeadSetLimits
 from forkq.store.recovery import Recovery
 from forkq.store.scripts import BURY, REQUEUE, RETRY, Script
 from forkq.store.steps import carry_out
@@ -264,8 +264,8 @@ def cached(redis: Redis) -> int:
 def recover(server: Server, queues: list[str], identity: str) -> None:
     connection = RedisConnection(server.url)
     connection.connect()
-    recovery = Recovery(DeadSet(KEYS))
-    carry_out(connection, recovery.recover(queues, identity, Crash(signal=9), last_begun=0))
+    recovery = Recovery(DeadSetLimits(KEYS))
+    carry_out(connection, recovery.recover(queues, identity, ProcessDeath(signal=9), last_begun=0))
     connection.close()
 
 

@@ -19,8 +19,8 @@ from forkq.child.heartbeat.lost_leases import LostLeases
 from forkq.client import Client
 from forkq.limits.rules import Rules
 from forkq.store.connection import RedisConnection
-from forkq.store.crash_record import Crash
-from forkq.store.dead_set import DeadSet
+from forkq.store.crash_record import ProcessDeath
+from forkq.store.dead_set import DeadSetLimits
 from forkq.store.pool import RedisPool
 from forkq.store.recovery import Recovery
 from forkq.store.steps import carry_out
@@ -75,8 +75,8 @@ def take(child: ProcessorThreads) -> UnitOfWork:
 
 def take_away(connection: RedisConnection) -> None:
     """What another host's sweep does once this one seems lost."""
-    crash = Crash(reason="host lost", of_tree=True)
-    recovery = Recovery(DeadSet(Keys()))
+    crash = ProcessDeath(reason="host lost", of_tree=True)
+    recovery = Recovery(DeadSetLimits(Keys()))
     carry_out(connection, recovery.recover(["q"], IDENTITY, crash, may_return=True))
 
 

@@ -14,8 +14,8 @@ from redis import Redis
 from forkq.master import rescue as rescue_module
 from forkq.master.rescue import DeadChild, Rescue
 from forkq.store.connection import ConnectionLost, RedisConnection, RedisError
-from forkq.store.crash_record import Crash
-from forkq.store.dead_set import DeadSet
+from forkq.store.crash_record import ProcessDeath
+from forkq.store.dead_set import DeadSetLimits
 from forkq.store.recovery import Recovered, Recovery
 from forkq.store.scripts import RECOVER
 from forkq.store.steps import carry_out
@@ -32,12 +32,12 @@ CHILD = "vm:1:aaaaaaaaaaaa"
 
 @pytest.fixture
 def recovery() -> Recovery:
-    return Recovery(DeadSet(Keys()))
+    return Recovery(DeadSetLimits(Keys()))
 
 
 def recover(recovery: Recovery, connection: RedisConnection) -> Recovered:
     connection.connect()
-    return carry_out(connection, recovery.recover(["q"], OWNER, Crash(signal=9)))
+    return carry_out(connection, recovery.recover(["q"], OWNER, ProcessDeath(signal=9)))
 
 
 def lease(redis: Redis, *jids: str, crashes: int) -> None:
@@ -88,7 +88,7 @@ def test_the_second_try_knows_how_many_jobs_the_first_one_found(
 
     def recover_both() -> Recovered:
         connection.connect()
-        return carry_out(connection, recovery.recover(["q", "r"], owner, Crash(signal=9)))
+        return carry_out(connection, recovery.recover(["q", "r"], owner, ProcessDeath(signal=9)))
 
     with pytest.raises(RedisError):
         recover_both()
@@ -108,7 +108,7 @@ def test_jobs_that_were_leased_ahead_and_had_not_begun_are_no_suspects(
         payload = json.dumps({"class": "J", "args": [], "jid": f"{number}"})
         redis.hset("{queue:q}:inflight", f"{owner}/{number}", payload)
     connection.connect()
-    steps = recovery.recover(["q"], owner, Crash(signal=9), last_begun=9)
+    steps = recovery.recover(["q"], owner, ProcessDeath(signal=9), last_begun=9)
     recovered = carry_out(connection, steps)
     assert (recovered.moved, sorted(recovered.in_progress)) == (5, ["J 8", "J 9"])
     suspects, ahead = (
@@ -139,7 +139,7 @@ def dead_child_of(server: Server) -> DeadChild:
     redis = server.client()
     redis.hset("{queue:q}:inflight", f"{CHILD}/1", json.dumps({"class": "J", "jid": "1"}))
     redis.hset(f"forkq:flushed:{CHILD}", mapping={"number": 1, "processed": 3, "failed": 0})
-    return DeadChild(CHILD, ("q",), Crash(signal=9), processed=5)
+    return DeadChild(CHILD, ("q",), ProcessDeath(signal=9), processed=5)
 
 
 @pytest.mark.parametrize("fault", [Server.busy, replica])
@@ -152,7 +152,7 @@ def test_a_rescue_that_must_wait_says_so_once_and_drops_no_count(
     monkeypatch.setattr(rescue_module, "_RETRY_PAUSE", 0.0)
     log = RecordedLog()
     connection = RedisConnection(own_server.url, timeout=1, connect_timeout=1)
-    rescue = Rescue(connection, Recovery(DeadSet(Keys())), log)
+    rescue = Rescue(connection, Recovery(DeadSetLimits(Keys())), log)
     rescue.add(dead_child_of(own_server))
     with fault(own_server):
         for _ in range(3):
@@ -169,7 +169,7 @@ def test_counts_that_redis_refuses_are_told_when_the_jobs_are_back(
 ) -> None:
     log = RecordedLog()
     connection = RedisConnection(own_server.url, timeout=1, connect_timeout=1)
-    rescue = Rescue(connection, Recovery(DeadSet(Keys())), log)
+    rescue = Rescue(connection, Recovery(DeadSetLimits(Keys())), log)
     rescue.add(dead_child_of(own_server))
     own_server.cli("SET", f"forkq:flushed:{CHILD}", "no hash")
     wait_until(rescue.advance, what="the rescue")

@@ -14,7 +14,7 @@ from forkq.store.outage import ended_idle
 from forkq.store.redis_py import exceptions
 from forkq.store.refusals import failure, refuses
 from forkq.store.rights import check_rights
-from forkq.store.sentinel import MasterLost, MasterWatch, UnknownMaster
+from forkq.store.sentinel import MasterLost, SentinelView, UnknownMaster
 from forkq.store.server_check import check_usable, server_info
 from forkq.wire.keys import Keys
 from forkq.wire.password_source import PasswordSource
@@ -32,7 +32,7 @@ NOWHERE = "127.0.0.1:1"
 def forgotten() -> Iterator[None]:
     """Ports are used again: what Sentinels said in another test must not be remembered."""
     yield
-    MasterWatch._by_url.clear()
+    SentinelView._by_url.clear()
 
 
 @pytest.fixture

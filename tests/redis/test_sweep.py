@@ -17,8 +17,8 @@ from forkq.clock.sweep import Sweep
 from forkq.runtime import liveness
 from forkq.runtime.liveness import liveness_of, pid_scope, pid_scope_of, process_ref
 from forkq.store.connection import RedisConnection, ResponseError
-from forkq.store.crash_record import Crash
-from forkq.store.dead_set import DeadSet
+from forkq.store.crash_record import ProcessDeath
+from forkq.store.dead_set import DeadSetLimits
 from forkq.store.recovery import Recovered, Recovery
 from forkq.store.steps import carry_out
 from forkq.wire.keys import Keys
@@ -77,7 +77,7 @@ def time() -> Time:
 
 
 def make_sweep(connection: RedisConnection, log: RecordedLog, time: Time) -> Sweep:
-    return Sweep(Keys(), connection, Recovery(DeadSet(Keys())), log, time)
+    return Sweep(Keys(), connection, Recovery(DeadSetLimits(Keys())), log, time)
 
 
 @pytest.fixture
@@ -390,10 +390,10 @@ def test_an_owner_that_has_just_returned_stays_on_the_list_of_processes(
     connection: RedisConnection, redis: Redis
 ) -> None:
     record(redis, ALIVE)
-    Recovery(DeadSet(Keys())).remove_from_processes(connection, ALIVE)
+    Recovery(DeadSetLimits(Keys())).remove_from_processes(connection, ALIVE)
     assert redis.smembers("processes") == {ALIVE.encode()}
     redis.delete(ALIVE)
-    Recovery(DeadSet(Keys())).remove_from_processes(connection, ALIVE)
+    Recovery(DeadSetLimits(Keys())).remove_from_processes(connection, ALIVE)
     assert redis.smembers("processes") == set()
 
 
@@ -507,8 +507,8 @@ def test_a_recovery_by_pattern_needs_only_one_list_of_queues(
     redis.hset(damaged, "something", "else")
     connection = RedisConnection(redis_server.url)
     connection.connect()
-    recovery = Recovery(DeadSet(Keys(), 10, 1))
-    assert carry_out(connection, recovery.recover(["q*"], DEAD, Crash(signal=9))).moved == 1
+    recovery = Recovery(DeadSetLimits(Keys(), 10, 1))
+    assert carry_out(connection, recovery.recover(["q*"], DEAD, ProcessDeath(signal=9))).moved == 1
     connection.close()
     assert [found["jid"] for found in suspects(redis)] == ["1"]
 
@@ -532,10 +532,10 @@ def test_a_job_that_also_kills_the_child_that_is_to_bury_it_is_buried_with_the_r
     connection: RedisConnection, redis: Redis
 ) -> None:
     """After the third crash a solo child is to bury it, which calls the app's death handlers."""
-    recovery = Recovery(DeadSet(Keys()))
+    recovery = Recovery(DeadSetLimits(Keys()))
     lease(redis, DEAD_SOLO, job(jid="bad"))
     for crash in range(1, 5):
-        done = carry_out(connection, recovery.recover(["q"], DEAD_SOLO, Crash(signal=11)))
+        done = carry_out(connection, recovery.recover(["q"], DEAD_SOLO, ProcessDeath(signal=11)))
         assert done == Recovered(1, ["J bad"] if crash == 4 else [])
         if crash < 4:
             payload = redis.rpop(SUSPECTS)
@@ -551,7 +551,7 @@ def test_a_job_that_also_kills_the_child_that_is_to_bury_it_is_buried_with_the_r
 def test_a_graceful_requeue_is_no_crash(connection: RedisConnection, redis: Redis) -> None:
     payloads = [job(jid="1"), "{nope"]
     lease(redis, DEAD, *payloads)
-    done = carry_out(connection, Recovery(DeadSet(Keys())).requeue(["q"], DEAD))
+    done = carry_out(connection, Recovery(DeadSetLimits(Keys())).requeue(["q"], DEAD))
     assert done == Recovered(2, [])
     assert redis.lrange("queue:q", 0, -1)[::-1] == [payload.encode() for payload in payloads]
 
@@ -577,11 +577,11 @@ def test_a_large_job_is_recovered_like_any_other(
     connection: RedisConnection, redis: Redis, payload: str
 ) -> None:
     """It goes back, unchanged but for its marks, until it has killed too many."""
-    recovery = Recovery(DeadSet(Keys()))
+    recovery = Recovery(DeadSetLimits(Keys()))
     for crash in range(1, 5):
         lease(redis, DEAD_SOLO, payload)
         done = carry_out(
-            connection, recovery.recover(["q"], DEAD_SOLO, Crash(signal=11), may_return=True)
+            connection, recovery.recover(["q"], DEAD_SOLO, ProcessDeath(signal=11), may_return=True)
         )
         assert done == Recovered(1, ["J 1"] if crash == 4 else [])
         assert redis.hget(Keys().lost(DEAD_SOLO), "1") == b"J 1"
@@ -606,8 +606,8 @@ def test_large_jobs_that_were_in_progress_together_become_suspects_where_they_ar
         "far": {"forkq": {"other": 1}, "last": "y" * 10_000},
     }
     lease(redis, DEAD, *(large(jid=str(n), **keys.get(where, {})) for n in range(3)))
-    recovery = Recovery(DeadSet(Keys()))
-    steps = recovery.recover(["q"], DEAD, Crash(signal=9), last_begun=2)
+    recovery = Recovery(DeadSetLimits(Keys()))
+    steps = recovery.recover(["q"], DEAD, ProcessDeath(signal=9), last_begun=2)
     carry_out(connection, steps)
     found = suspects(redis)
     assert [job["jid"] for job in found] == ["0", "1"]
@@ -626,7 +626,9 @@ def test_large_jobs_stay_in_redis_and_keep_their_order(
     payloads = [large(jid=str(number), args=["x" * 3_000_000]) for number in range(5)]
     lease(redis, DEAD, *payloads)
     before = traffic(redis)
-    carry_out(connection, Recovery(DeadSet(Keys())).recover(["q"], DEAD, Crash(signal=9)))
+    carry_out(
+        connection, Recovery(DeadSetLimits(Keys())).recover(["q"], DEAD, ProcessDeath(signal=9))
+    )
     assert traffic(redis) - before < 100_000
     assert [found["jid"] for found in suspects(redis)] == list("01234")
 
@@ -636,7 +638,7 @@ def test_a_graceful_requeue_of_large_jobs_keeps_their_order(
 ) -> None:
     payloads = [large(jid=str(number), args=["x" * 3_000_000]) for number in range(5)]
     lease(redis, DEAD, *payloads)
-    done = carry_out(connection, Recovery(DeadSet(Keys())).requeue(["q"], DEAD))
+    done = carry_out(connection, Recovery(DeadSetLimits(Keys())).requeue(["q"], DEAD))
     assert done == Recovered(5, [])
     assert [found["jid"] for found in queued(redis)] == list("01234")
 
@@ -651,9 +653,9 @@ def test_a_damaged_queue_does_not_stop_the_recovery_of_other_queues(
     connection: RedisConnection, redis: Redis
 ) -> None:
     """Neither after a crash nor at a stop; the error is raised when the other jobs are back."""
-    recovery = Recovery(DeadSet(Keys()))
+    recovery = Recovery(DeadSetLimits(Keys()))
     for steps in (recovery.requeue(["bad", "q"], DEAD),
-                  recovery.recover(["bad", "q"], DEAD, Crash(signal=9))):  # fmt: skip
+                  recovery.recover(["bad", "q"], DEAD, ProcessDeath(signal=9))):  # fmt: skip
         redis.delete("queue:q", SUSPECTS)
         for key in ("queue:bad", Keys().suspects("bad")):
             redis.set(key, "something else")
@@ -670,7 +672,7 @@ def test_a_damaged_list_of_suspects_is_replaced_by_the_queue(
 ) -> None:
     redis.set(SUSPECTS, "something else")
     lease(redis, DEAD, job(jid="1"))
-    steps = Recovery(DeadSet(Keys())).recover(["q"], DEAD, Crash(signal=9))
+    steps = Recovery(DeadSetLimits(Keys())).recover(["q"], DEAD, ProcessDeath(signal=9))
     assert carry_out(connection, steps) == Recovered(1, [])
     [found] = queued(redis)
     assert (found["jid"], found["forkq"]["suspect"]) == ("1", True)
@@ -681,9 +683,9 @@ def test_a_suspect_that_has_crashed_alone_goes_to_the_tail(
 ) -> None:
     """The index names its queue, and a graceful end of a solo child returns it to the head."""
     redis.lpush(SUSPECTS, job(jid="1"), job(jid="2"))
-    for jid, crash in (("bad", Crash(signal=9)), ("innocent", None)):
+    for jid, crash in (("bad", ProcessDeath(signal=9)), ("innocent", None)):
         lease(redis, DEAD_SOLO, job(jid=jid))
-        recovery = Recovery(DeadSet(Keys()))
+        recovery = Recovery(DeadSetLimits(Keys()))
         owner = (["q"], DEAD_SOLO)
         steps = recovery.requeue(*owner) if crash is None else recovery.recover(*owner, crash)
         carry_out(connection, steps)
@@ -695,7 +697,7 @@ def test_malformed_payloads_are_recovered_as_they_are(
     connection: RedisConnection, redis: Redis
 ) -> None:
     lease(redis, DEAD, "{nope", "", job(jid="1"))
-    steps = Recovery(DeadSet(Keys())).recover(["q"], DEAD, Crash(signal=9))
+    steps = Recovery(DeadSetLimits(Keys())).recover(["q"], DEAD, ProcessDeath(signal=9))
     assert carry_out(connection, steps) == Recovered(3, [])
     assert redis.lrange(SUSPECTS, 1, -1)[::-1] == [b"{nope", b""]
 
@@ -707,7 +709,7 @@ def test_forgetting_takes_the_whole_record_away(connection: RedisConnection, red
     redis.hset(Keys().flushed(DEAD), "number", "7")
     redis.set(Keys().process_ref(DEAD), ELSEWHERE)
     redis.hset(Keys().lost(DEAD), "1", "J 1")
-    carry_out(connection, Recovery(DeadSet(Keys())).forget(DEAD))
+    carry_out(connection, Recovery(DeadSetLimits(Keys())).forget(DEAD))
     kept = {Keys().lost(DEAD).encode(), Keys().flushed(DEAD).encode()}
     assert set(redis.keys("*")) == kept, (
         "what the owner, or the process that adds its counts, may still read"

@@ -18,7 +18,7 @@ from forkq import middleware, registry
 from forkq.runtime import shared_files
 from forkq.runtime.deadlines import DeadlineTable, next_deadline, overdue
 from forkq.store.connection import RedisConnection
-from forkq.store.dead_set import DeadSet
+from forkq.store.dead_set import DeadSetLimits
 from forkq.store.failed_leases import mark_failed
 from forkq.store.recovery import Recovery
 from forkq.store.steps import carry_out
@@ -359,7 +359,7 @@ def test_a_mark_that_names_another_error_settles_the_job_too(
 def test_the_lease_of_an_overdue_job_is_marked_and_all_go_back_in_their_order(
     redis: Redis, redis_server: Server
 ) -> None:
-    recovery, connection = Recovery(DeadSet(Keys())), RedisConnection(redis_server.url)
+    recovery, connection = Recovery(DeadSetLimits(Keys())), RedisConnection(redis_server.url)
     connection.connect()
     long = "x" * 100_000
     for number, args in ((7, []), (8, [long]), (9, [1])):

@@ -29,8 +29,8 @@ from forkq.config.effective import effective
 from forkq.config.load import load
 from forkq.cron.entry import Entry
 from forkq.errors import ConfigError, InvalidJob, InvalidSchedule, MalformedPayload
-from forkq.runtime.pipe import Reader, facts, orders
-from forkq.store.crash_record import Crash, Lease, spliced, stamped
+from forkq.runtime.pipe import PipeReader, facts, orders
+from forkq.store.crash_record import Lease, ProcessDeath, spliced, stamped
 from forkq.wire.lease import UnitOfWork
 from forkq.wire.malformed import wrap_malformed
 from forkq.wire.payload import dumps, loads
@@ -39,7 +39,7 @@ from forkq.wire.printable import class_and_jid
 SEED: Final = int(os.environ.get("FORKQ_TEST_FUZZ_SEED", "1"))
 COUNT: Final = int(os.environ.get("FORKQ_TEST_FUZZ_COUNT", "2000"))
 LONGEST: Final = 60_000
-CRASH: Final = Crash(signal=9, rss=1024)
+CRASH: Final = ProcessDeath(signal=9, rss=1024)
 
 JSON_PIECES: Final = [
     *(bytes([byte]) for byte in b'{}[],:"\\0-.eE \n\x00\x1b\x80\xff'),
@@ -353,7 +353,7 @@ def test_messages_of_the_pipe(decoder: msgspec.msgpack.Decoder[object]) -> None:
             framed = struct.pack("!I", len(body)) + body if len(raw) % 2 else body
             os.write(write_end, framed)
             os.close(write_end)
-            reader: Reader[object] = Reader(read_end, decoder)
+            reader: PipeReader[object] = PipeReader(read_end, decoder)
             reader.read()
             assert reader.ended
         finally:

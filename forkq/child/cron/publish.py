@@ -58,7 +58,7 @@ _ADDED_BY_HAND: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class EntryChange:
     """The change of one entry: ``before`` is its JSON in Redis, ``after`` its new JSON (empty: it
     is removed). ``afresh``: ticks that have passed are not enqueued. ``taken``: another origin had
     it. ``repaired``: this child had published it before."""
@@ -145,7 +145,7 @@ class Publisher:
 
     def _changes(
         self, published: Mapping[bytes, bytes], held: Mapping[str, str]
-    ) -> Iterator[Change]:
+    ) -> Iterator[EntryChange]:
         """The changes to make, one for each name."""
         for name, entry in self._entries.items():
             raw = published.get(name.encode(), b"")
@@ -154,15 +154,17 @@ class Publisher:
                 taken = old is not None and old.origin not in self._origins
                 restored = self._has_published and old is None
                 afresh = entry.restarts(old) and not restored
-                yield Change(name, raw, entry.encode(), afresh, taken, repaired=self._has_published)
+                yield EntryChange(
+                    name, raw, entry.encode(), afresh, taken, repaired=self._has_published
+                )
         for raw_name, raw in published.items():
             old = _decoded(raw)
             if old is None or old.name.encode() != raw_name or old.name in self._entries:
                 continue
             if old.origin in self._origins:
-                yield Change(old.name, raw, b"")
+                yield EntryChange(old.name, raw, b"")
 
-    def _apply(self, connection: RedisConnection, changes: Sequence[Change]) -> set[str]:
+    def _apply(self, connection: RedisConnection, changes: Sequence[EntryChange]) -> set[str]:
         """Writes the changes in one step. Returns the names that another process changed first."""
         arguments: list[object] = []
         for change in changes:
@@ -172,7 +174,7 @@ class Publisher:
         refused = connection.script(CRON_PUBLISH, keys, (MAX_CLOCK_ERROR, *arguments))
         return {name.decode() for name in refused}
 
-    def _log_changes(self, changes: Sequence[Change]) -> None:
+    def _log_changes(self, changes: Sequence[EntryChange]) -> None:
         for event, names in _by_event(changes).items():
             write = self._log.warning if event in (_REMOVED, _REPAIRED) else self._log.info
             write(event, names=names)
@@ -208,7 +210,7 @@ def _decoded(raw: bytes) -> Entry | None:
         return None
 
 
-def _by_event(changes: Sequence[Change]) -> dict[str, list[str]]:
+def _by_event(changes: Sequence[EntryChange]) -> dict[str, list[str]]:
     """The names for each line of the log."""
     found: dict[str, list[str]] = {}
     for change in sorted(changes, key=lambda change: change.name):

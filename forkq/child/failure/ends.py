@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
 from ...store.connection import Call, RedisConnection, ResponseError, damaged_among
-from ...store.dead_set import DeadSet
+from ...store.dead_set import DeadSetLimits
 from ...store.redis_py import exceptions
 from ...store.scripts import ISOLATE, PUT_BACK, RETRY
 from ...wire import lease
@@ -85,7 +85,7 @@ class Ends:
 
     identity: str
     keys: Keys
-    dead_set: DeadSet
+    dead_set: DeadSetLimits
     held: set[str] = field(default_factory=set)
 
     def retry(self, unit: UnitOfWork, decision: Retry) -> Ending:

@@ -14,7 +14,7 @@ from forkq.errors import ConfigError
 from forkq.version import __version__
 
 from .naming import SCHEMA, NameBy, Naming
-from .push_spans import PushSpans
+from .push_spans import OtelPushSpans
 from .run_measures import RunMeasures
 from .run_spans import PROPAGATIONS, Propagation, RunSpans
 
@@ -49,7 +49,7 @@ def instrument(
     _flush_at_exit(flush_timeout, tracer_provider, meter_provider)
 
 
-class _Flush:
+class _OtelFlush:
     """The handler of ``exit``: one, with the values of the latest call."""
 
     def __init__(self) -> None:
@@ -63,8 +63,8 @@ class _Flush:
         flush_within(self.timeout, [each for p in (tracers, meters) if (each := _flush_of(p))])
 
 
-_flush: Final = _Flush()
-_pushes: Final = PushSpans()
+_flush: Final = _OtelFlush()
+_pushes: Final = OtelPushSpans()
 
 
 def _flush_at_exit(timeout: float, tracers: object, meters: object) -> None:

@@ -17,7 +17,7 @@ from .naming import Naming, error_type
 from .run_measures import Names
 
 
-class PushSpans:
+class OtelPushSpans:
     """The jobs carry ``traceparent`` and what else the app's propagator writes, at the top of their
     payloads: Ruby's instrumentation of Sidekiq does so, too."""
 

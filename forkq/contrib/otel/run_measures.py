@@ -11,7 +11,7 @@ from typing import Final
 from opentelemetry.metrics import Meter
 
 from forkq import registry
-from forkq.contrib.runs import Run, RunObserver
+from forkq.contrib.runs import ObservedRun, RunObserver
 from forkq.wire.histogram import BOUNDS, WAIT_BOUNDS
 
 from .naming import Naming, error_type
@@ -51,7 +51,7 @@ class RunMeasures(RunObserver):
             explicit_bucket_boundaries_advisory=_CONVENTIONAL,
         )
 
-    def ended(self, run: Run) -> None:
+    def ended(self, run: ObservedRun) -> None:
         if run.outcome == "interrupted" or registry.find(run.job["class"]) is None:
             return
         name, queue = self._classes.bounded(run.name), self._queues.bounded(run.queue)

@@ -12,7 +12,7 @@ from opentelemetry.context import Context
 from opentelemetry.propagators.textmap import Getter
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer
 
-from forkq.contrib.runs import Run, RunObserver, epoch_ns
+from forkq.contrib.runs import ObservedRun, RunObserver, epoch_ns
 
 from .naming import Naming, error_type
 
@@ -29,7 +29,7 @@ class RunSpans(RunObserver):
         self._naming = naming
         self._propagation = propagation
 
-    def began(self, run: Run) -> None:
+    def began(self, run: ObservedRun) -> None:
         carried = propagate.extract(run.job, Context(), _TEXTS)
         pushed = trace.get_current_span(carried).get_span_context()
         links = [Link(pushed)] if self._propagation == "link" and pushed.is_valid else None
@@ -45,10 +45,10 @@ class RunSpans(RunObserver):
         base = Context() if self._propagation == "none" else carried  # it may have baggage
         run.kept[RunSpans] = (span, trace.set_span_in_context(span, base))
 
-    def inside(self, run: Run) -> Any:
+    def inside(self, run: ObservedRun) -> Any:
         return _attached(run.kept[RunSpans][1])
 
-    def ended(self, run: Run) -> None:
+    def ended(self, run: ObservedRun) -> None:
         span: Span = run.kept[RunSpans][0]
         ended = run.began + int(run.elapsed * 1e9)
         span.set_attribute("forkq.job.outcome", run.outcome or "")
@@ -60,7 +60,7 @@ class RunSpans(RunObserver):
                 span.set_status(Status(StatusCode.ERROR, kind))
         span.end(end_time=ended)
 
-    def _attributes(self, run: Run) -> dict[str, Any]:
+    def _attributes(self, run: ObservedRun) -> dict[str, Any]:
         return {
             **self._naming.attributes("process", run.queue, run.name),
             "messaging.message.id": run.jid,
@@ -68,7 +68,7 @@ class RunSpans(RunObserver):
         }
 
 
-def _add_times(span: Span, run: Run) -> None:
+def _add_times(span: Span, run: ObservedRun) -> None:
     """When the job was made, and when it came to its queue: events, as Ruby's instrumentation
     has them."""
     for key in ("created_at", "enqueued_at"):
@@ -86,7 +86,7 @@ def _attached(context: Context) -> Iterator[None]:
         contexts.detach(token)
 
 
-class _Texts(Getter[Mapping[str, Any]]):
+class _PayloadGetter(Getter[Mapping[str, Any]]):
     """Reads a payload, in which any program may have written anything."""
 
     def get(self, carrier: Mapping[str, Any], key: str) -> list[str] | None:
@@ -97,4 +97,4 @@ class _Texts(Getter[Mapping[str, Any]]):
         return [key for key, value in carrier.items() if type(value) is str]
 
 
-_TEXTS: Final = _Texts()
+_TEXTS: Final = _PayloadGetter()

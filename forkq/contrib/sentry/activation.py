@@ -12,7 +12,7 @@ from forkq.contrib.flushing import flush_within
 from forkq.contrib.runs import observe
 from forkq.errors import ConfigError
 
-from .push_spans import PushSpans
+from .push_spans import SentryPushSpans
 from .run_scopes import Report, RunScopes
 from .scrub import without_values
 
@@ -58,7 +58,7 @@ def _report_other(error: BaseException, context: registry.ErrorContext) -> None:
         sentry_sdk.capture_exception(error)
 
 
-class _Flush:
+class _SentryFlush:
     """The handler of ``exit``."""
 
     timeout = 0.0
@@ -67,5 +67,5 @@ class _Flush:
         flush_within(self.timeout, [partial(sentry_sdk.flush, timeout=self.timeout)])
 
 
-_flush: Final = _Flush()
-_pushes: Final = PushSpans()
+_flush: Final = _SentryFlush()
+_pushes: Final = SentryPushSpans()

@@ -11,7 +11,7 @@ from typing import Any, Final
 from sentry_sdk.crons import MonitorStatus, capture_checkin
 
 from forkq import default_client, registry
-from forkq.contrib.runs import Run
+from forkq.contrib.runs import ObservedRun
 from forkq.cron.entry import Entry
 from forkq.wire.validation import time_limit
 
@@ -23,7 +23,7 @@ class CheckIn:
     """That of one run. A run that the stop has interrupted is the same check-in when it runs again:
     its id comes from the jid and the attempt."""
 
-    def __init__(self, entry: Entry, run: Run) -> None:
+    def __init__(self, entry: Entry, run: ObservedRun) -> None:
         self._slug = slug_of(entry.name)
         self._config: Any = monitor_config(entry)
         self._id = uuid.uuid5(_NAMESPACE, f"{run.jid}/{run.attempt}").hex
@@ -32,7 +32,7 @@ class CheckIn:
         """The job runs."""
         self._send(MonitorStatus.IN_PROGRESS, None)
 
-    def end(self, run: Run) -> None:
+    def end(self, run: ObservedRun) -> None:
         """The run has ended. One that was interrupted has not: it goes on later."""
         if run.outcome != "interrupted":
             self._send(MonitorStatus.ERROR if run.failed else MonitorStatus.OK, run.elapsed)
@@ -41,7 +41,7 @@ class CheckIn:
         capture_checkin(self._slug, self._id, status, duration, self._config)
 
 
-def check_in_of(run: Run) -> CheckIn | None:
+def check_in_of(run: ObservedRun) -> CheckIn | None:
     """None if no entry that this app knows has enqueued the job, or if Sentry cannot express its
     schedule: one with seconds."""
     marks = run.job.get("forkq")

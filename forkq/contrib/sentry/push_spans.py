@@ -15,7 +15,7 @@ from forkq.wire.payload import DEFAULT_QUEUE, Payload
 HEADERS: Final = "trace_propagation_headers"
 
 
-class PushSpans:
+class SentryPushSpans:
     """The jobs carry ``trace_propagation_headers``."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from sentry_sdk.utils import event_from_exception
 
 from forkq.api.parameters import defined_here
 from forkq.api.readable_job import masked_args
-from forkq.contrib.runs import Outcome, Run, RunObserver
+from forkq.contrib.runs import ObservedRun, Outcome, RunObserver
 from forkq.errors import TimeLimit
 
 from .monitors import CheckIn, check_in_of
@@ -50,7 +50,7 @@ class RunScopes(RunObserver):
         self._arguments = arguments
         self._monitors = monitors
 
-    def began(self, run: Run) -> None:
+    def began(self, run: ObservedRun) -> None:
         if not sentry_sdk.get_client().is_active():
             return
         scope = sentry_sdk.get_isolation_scope().fork()
@@ -61,11 +61,11 @@ class RunScopes(RunObserver):
             if check_in is not None:
                 check_in.begin()
 
-    def inside(self, run: Run) -> AbstractContextManager[object]:
+    def inside(self, run: ObservedRun) -> AbstractContextManager[object]:
         kept: _Kept | None = run.kept.get(RunScopes)
         return nullcontext() if kept is None else _within(kept)
 
-    def ended(self, run: Run) -> None:
+    def ended(self, run: ObservedRun) -> None:
         kept: _Kept | None = run.kept.get(RunScopes)
         if kept is None:
             return
@@ -79,7 +79,7 @@ class RunScopes(RunObserver):
                 kept.check_in.end(run)
 
 
-def _describe(scope: Scope, run: Run, *, arguments: bool) -> None:
+def _describe(scope: Scope, run: ObservedRun, *, arguments: bool) -> None:
     """Tags to search by, and the job."""
     scope.clear_breadcrumbs()
     scope.set_transaction_name(run.name, source="task")
@@ -92,11 +92,11 @@ def _describe(scope: Scope, run: Run, *, arguments: bool) -> None:
     scope.add_event_processor(partial(without_values, secret=bool(run.job.get("secret"))))
 
 
-def _tags(run: Run) -> dict[str, str]:
+def _tags(run: ObservedRun) -> dict[str, str]:
     return {"class": run.name, "queue": run.queue, "jid": run.jid}
 
 
-def _start_transaction(run: Run) -> Transaction:
+def _start_transaction(run: ObservedRun) -> Transaction:
     carried = run.job.get(HEADERS)
     headers = (
         {key: value for key, value in carried.items() if type(value) is str}
@@ -120,7 +120,7 @@ def _within(kept: _Kept) -> Iterator[None]:
         yield
 
 
-def _capture(run: Run) -> None:
+def _capture(run: ObservedRun) -> None:
     assert run.error is not None
     event, hint = event_from_exception(
         run.error,
@@ -130,11 +130,11 @@ def _capture(run: Run) -> None:
     sentry_sdk.capture_event(event, hint=hint)
 
 
-def _status(run: Run) -> str:
+def _status(run: ObservedRun) -> str:
     if isinstance(run.error, TimeLimit):
         return "deadline_exceeded"
     return _STATUS.get(run.outcome or "done", "internal_error")
 
 
-def _end_of(run: Run) -> datetime:
+def _end_of(run: ObservedRun) -> datetime:
     return datetime.fromtimestamp(run.began / 1e9 + run.elapsed, timezone.utc)

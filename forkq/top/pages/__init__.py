@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import Final
 
 from ..content import Page
-from .busy import Busy
-from .dashboard import Dashboard
-from .failures import Failures
-from .jobs import Dead, Retries, Scheduled
-from .metrics import Metrics
-from .periodic import Periodic
-from .queues import Queues
+from .busy import BusyPage
+from .dashboard import DashboardPage
+from .failures import FailuresPage
+from .jobs import DeadPage, RetriesPage, ScheduledPage
+from .metrics import MetricsPage
+from .periodic import PeriodicPage
+from .queues import QueuesPage
 
 PAGES: Final[tuple[type[Page], ...]] = (
-    Dashboard, Queues, Busy, Failures, Retries, Scheduled, Dead, Metrics, Periodic
+    DashboardPage, QueuesPage, BusyPage, FailuresPage, RetriesPage, ScheduledPage, DeadPage,
+    MetricsPage, PeriodicPage,
 )  # fmt: skip
 TABS: Final = tuple(page for page in PAGES if page.tab)
 

@@ -20,7 +20,7 @@ from ...screens.texts import name
 from ...units import format_duration, format_moment, plural
 from ..cells import QUIET, STRONG, WARN, cell, words
 from ..content import Act, Content, Look, Page, Row, Selection, drawn_row
-from .job import Job
+from .job import JobPage
 
 _MOST: Final = 200  # processes, and jobs
 _FIRST: Final[Column[Any]] = Column("first", "Host, child, job", lambda _: (), least=18)
@@ -29,7 +29,7 @@ _OF_JOBS: Final = RUNNING.columns_on("top")
 _COLUMNS: Final = (_FIRST, *_OF_PROCESSES[1:], *_OF_JOBS[1:])
 
 
-class Busy(Page):
+class BusyPage(Page):
     """The longest run first, in its child."""
 
     title: ClassVar[str] = "Busy"
@@ -58,7 +58,7 @@ class Busy(Page):
         }
 
     def open(self, target: Any) -> Page | None:
-        return Job(jid=target.job.jid) if isinstance(target, RunLine) else None
+        return JobPage(jid=target.job.jid) if isinstance(target, RunLine) else None
 
 
 def _order(

@@ -13,13 +13,13 @@ from ...screens.facts import Facts
 from ...units import format_count, format_moment
 from ..cells import BAD, GOOD, QUIET, STRONG, WARN, cell, spark, words
 from ..content import Content, Look, Page, grid
-from .queue_jobs import QueueJobs
+from .queue_jobs import QueueJobsPage
 
 _MINUTES: Final = 60
 _DEPLOYS: Final = 3
 
 
-class Dashboard(Page):
+class DashboardPage(Page):
     """The figures, the last hour, and the queues with jobs that wait."""
 
     title: ClassVar[str] = "Dashboard"
@@ -37,7 +37,7 @@ class Dashboard(Page):
         return Content(head, *grid(table, look), empty=table.empty.says)
 
     def open(self, target: Any) -> Page | None:
-        return QueueJobs(target.name)
+        return QueueJobsPage(target.name)
 
 
 def _figures(facts: Facts) -> tuple[Text, Text]:

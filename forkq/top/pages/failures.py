@@ -15,13 +15,13 @@ from ...screens.texts import name
 from ...units import format_moment
 from ..cells import BAD, QUIET, STRONG, cell, words
 from ..content import Act, Content, Look, Page, Selection, cut, grid
-from .jobs import Dead, Retries
+from .jobs import DeadPage, RetriesPage
 
 _MOST_READ: Final = 2000  # jobs of each set, the latest: a page reads no more
 _MOST: Final = 100
 
 
-class Failures(Page):
+class FailuresPage(Page):
     """The largest group first."""
 
     title: ClassVar[str] = "Failures"
@@ -50,10 +50,10 @@ class Failures(Page):
         }
 
     def open(self, target: FailureLine) -> Page | None:
-        return (Dead if target.location == "dead" else Retries)(target.group.where)
+        return (DeadPage if target.location == "dead" else RetriesPage)(target.group.where)
 
 
-def _chosen(server: api.Server, chosen: Selection) -> job_acts.Chosen:
+def _chosen(server: api.Server, chosen: Selection) -> job_acts.ChosenJobs:
     [part] = chosen.targets
     return job_acts.filtered(server, part.location, part.group.where)
 

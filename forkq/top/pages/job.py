@@ -23,7 +23,7 @@ _LONGEST: Final = 10_000
 _MOST_FRAMES: Final = 50
 
 
-class Job(Page):
+class JobPage(Page):
     """A member of a set by its key, or any job by its id."""
 
     title: ClassVar[str] = "Job"
@@ -67,12 +67,12 @@ class Job(Page):
     def _kill(self, server: api.Server, _: Selection) -> Plan:
         return job_acts.kill(self._chosen(server))
 
-    def _chosen(self, server: api.Server) -> job_acts.Chosen:
+    def _chosen(self, server: api.Server) -> job_acts.ChosenJobs:
         assert self._location is not None
         return still_there(job_acts.selected(server, self._location, [self._key]))
 
 
-def still_there(chosen: job_acts.Chosen) -> job_acts.Chosen:
+def still_there(chosen: job_acts.ChosenJobs) -> job_acts.ChosenJobs:
     """Raises ForkqError if all of the jobs have left."""
     if not chosen.count:
         raise ForkqError("The job has left meanwhile: it is done, was deleted, or has moved.")

@@ -15,10 +15,10 @@ from ...store.find_job import Location
 from ...units import format_count
 from ..cells import QUIET, STRONG, cell, words
 from ..content import Act, Content, Look, Page, Selection, grid
-from .job import Job, still_there
+from .job import JobPage, still_there
 
 
-class Jobs(Page):
+class JobsPage(Page):
     """One of the three sets."""
 
     location: ClassVar[Location]
@@ -44,13 +44,13 @@ class Jobs(Page):
         return found
 
     def open(self, target: Any) -> Page | None:
-        return Job(self.location, target.key)
+        return JobPage(self.location, target.key)
 
     def _where(self, wanted: str) -> api.Filter:
         job, error = self.where.job, self.where.error
         return api.Filter(job=job, error=error, match=wanted or None)
 
-    def _chosen(self, server: api.Server, chosen: Selection) -> job_acts.Chosen:
+    def _chosen(self, server: api.Server, chosen: Selection) -> job_acts.ChosenJobs:
         if chosen.everything:
             return job_acts.filtered(server, self.location, self._where(chosen.wanted))
         return still_there(
@@ -65,7 +65,7 @@ class Jobs(Page):
         return words(*parts, f": {asked}" if asked else "")
 
 
-class Retries(Jobs):
+class RetriesPage(JobsPage):
     """Failed jobs that wait for their next try."""
 
     title: ClassVar[str] = "Failures"
@@ -80,7 +80,7 @@ class Retries(Jobs):
         self.where = where or api.Filter()
 
 
-class Dead(Retries):
+class DeadPage(RetriesPage):
     """Jobs that were given up, the latest first."""
 
     letter: ClassVar[str] = "d"
@@ -90,7 +90,7 @@ class Dead(Retries):
     location: ClassVar[Location] = "dead"
 
 
-class Scheduled(Jobs):
+class ScheduledPage(JobsPage):
     """Jobs that were pushed for later."""
 
     title: ClassVar[str] = "Next"

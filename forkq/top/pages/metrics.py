@@ -17,7 +17,7 @@ _HOUR: Final = 60
 _MOST: Final = 50
 
 
-class Metrics(Page):
+class MetricsPage(Page):
     """The class with the most time spent first."""
 
     title: ClassVar[str] = "Metrics"

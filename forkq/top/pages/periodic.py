@@ -19,7 +19,7 @@ from ..content import Act, Content, Look, Page, Selection, cut, grid
 _MOST: Final = 200
 
 
-class Periodic(Page):
+class PeriodicPage(Page):
     """The next one first."""
 
     title: ClassVar[str] = "Next"

@@ -9,12 +9,12 @@ from ...screens.jobs import IN_QUEUE, of_entries
 from ...screens.texts import name
 from ..cells import STRONG, words
 from ..content import Content, Look, Page, grid
-from .job import Job
+from .job import JobPage
 
 _MOST: Final = 100
 
 
-class QueueJobs(Page):
+class QueueJobsPage(Page):
     """Opened from a queue."""
 
     title: ClassVar[str] = "Queues"
@@ -33,4 +33,4 @@ class QueueJobs(Page):
         return Content(head, *grid(table, look), empty=table.empty.says)
 
     def open(self, target: Any) -> Page | None:
-        return Job(jid=target.entry.jid)
+        return JobPage(jid=target.entry.jid)

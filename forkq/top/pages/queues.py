@@ -16,13 +16,13 @@ from ...screens.texts import name
 from ...units import format_duration, plural
 from ..cells import BAD, QUIET, STRONG, WARN, cell, words
 from ..content import Act, Content, Look, Page, Selection, cut, grid
-from .queue_jobs import QueueJobs
+from .queue_jobs import QueueJobsPage
 
 _MOST: Final = 200
 _STEADY: Final = 0.02  # jobs a second
 
 
-class Queues(Page):
+class QueuesPage(Page):
     """Size, trend and latency of each; below, what holds it and who serves it."""
 
     title: ClassVar[str] = "Queues"
@@ -50,7 +50,7 @@ class Queues(Page):
         }
 
     def open(self, target: Any) -> Page | None:
-        return QueueJobs(target.name)
+        return QueueJobsPage(target.name)
 
 
 def _only(chosen: Selection) -> str:

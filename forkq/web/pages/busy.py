@@ -9,7 +9,7 @@ from ... import api
 from ...screens import process_acts, processes, running
 from ...screens.plans import Plan
 from ...screens.table import shown_of
-from ..refused import Refused
+from ..refused import PageRefused
 from ..routing import NavItem, action, page
 from ..visit import View, Visit
 
@@ -41,7 +41,7 @@ def _chosen(visit: Visit) -> api.Process:
     identity = visit.form.get("identity")
     process = api.ProcessSet(visit.server).get(identity)
     if process is None:
-        raise Refused(404, "This process has ended.")
+        raise PageRefused(404, "This process has ended.")
     return process
 
 

@@ -13,7 +13,7 @@ from ...screens import queues as screen
 from ...units import plural
 from ..plots.axes import TimeAxis
 from ..plots.day_strip import DAY
-from ..plots.over_time import Slot, bars
+from ..plots.over_time import TimeSlot, bars
 from ..routing import NavItem, page
 from ..visit import View, Visit
 
@@ -55,14 +55,14 @@ def dashboard(visit: Visit) -> View:
 def _hour(report: api.MetricsReport) -> Markup:
     total = report.total
     summary = f"The last hour: {plural(total.processed, 'job')}, {total.failed:,} failed"
-    slots = [Slot(max(0, at.processed - at.failed), at.failed) for at in total.points]
+    slots = [TimeSlot(max(0, at.processed - at.failed), at.failed) for at in total.points]
     axis = TimeAxis(report.begins, report.ends)
     return bars(slots, axis, summary=summary, deploys=report.deploys)
 
 
 def _history(days: Sequence[api.Day]) -> Markup:
     """``days``: the latest first."""
-    slots = [Slot(max(0, day.processed - day.failed), day.failed) for day in reversed(days)]
+    slots = [TimeSlot(max(0, day.processed - day.failed), day.failed) for day in reversed(days)]
     begin = datetime.combine(days[-1].date, time(), timezone.utc).timestamp()
     axis = TimeAxis(begin, begin + len(days) * DAY)
     return bars(slots, axis, summary=f"Jobs a day in the last {len(days)} days", height=_LOW)

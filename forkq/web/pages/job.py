@@ -13,11 +13,11 @@ from ...errors import ForkqError
 from ...screens import job_acts
 from ...screens.frames import split
 from ...screens.job_acts import PATHS
-from ...screens.plans import Done, Plan
+from ...screens.plans import ActionDone, Plan
 from ...screens.texts import LONGEST, payload_text, pretty
 from ...screens.texts import name as shown
 from ...wire.printable import cut
-from ..refused import Refused
+from ..refused import PageRefused
 from ..routing import action, page
 from ..visit import View, Visit
 
@@ -61,7 +61,7 @@ def _queued(visit: Visit, queue: str) -> api.JobEntry | None:
     entry = job_acts.find_jid(visit.server, queue, jid) if jid else None
     stats = visit.observer.facts().stats
     if entry is None and stats.enqueued + stats.retry + stats.dead + stats.scheduled > _FEW:
-        raise Refused(404, f"This job has left the queue {shown(queue)}.", _LEFT)
+        raise PageRefused(404, f"This job has left the queue {shown(queue)}.", _LEFT)
     return entry
 
 
@@ -72,11 +72,11 @@ def edit(visit: Visit) -> Plan:
     args = unmasked(_read(form.get("args")), entry.args, args_of(entry.job))
     back = PATHS[entry.location]
 
-    def do() -> Done:
+    def do() -> ActionDone:
         edited = entry.edit(args=args)
         if edited is None or not edited.retry():
-            raise Refused(409, "The job has left meanwhile.", "Search for it by its id.")
-        return Done(
+            raise PageRefused(409, "The job has left meanwhile.", "Search for it by its id.")
+        return ActionDone(
             f"Changed the arguments of {shown(entry.name)} and retried it.", [entry.jid], count=1
         )
 
@@ -87,11 +87,11 @@ def edit(visit: Visit) -> Plan:
 
 def unmasked(edited: Any, masked: Any, real: Any) -> Any:
     """``edited``, with each value whose mask still stands where it stood replaced by the real one.
-    Raises Refused for a mask in another place, or in a text that was changed."""
+    Raises PageRefused for a mask in another place, or in a text that was changed."""
     if type(edited) is str and MASK in edited:
         if edited not in (masked, real):
             remedy = "Write the whole value there."
-            raise Refused(400, f"{MASK} stands where no secret was.", remedy)
+            raise PageRefused(400, f"{MASK} stands where no secret was.", remedy)
         return real
     if type(edited) is dict:
         return {
@@ -126,7 +126,7 @@ def _entry(server: api.Server, location: str, key: str, jid: str) -> api.JobEntr
     else:
         found = api.entry(jid, server) if jid else None
     if found is None:
-        raise Refused(
+        raise PageRefused(
             404, "This job is nowhere.", "It is done, was deleted, or has moved: search by its id."
         )
     return found

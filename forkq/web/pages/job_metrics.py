@@ -11,7 +11,7 @@ from ...screens.classes import ClassLine, in_the_last
 from ...units import format_duration
 from ..paging import paging
 from ..plots.axes import TimeAxis
-from ..plots.over_time import Line, Slot, bars, lines
+from ..plots.over_time import PlotLine, TimeSlot, bars, lines
 from ..plots.run_times import heat_map, histogram
 from ..routing import NavItem, page
 from ..visit import View, Visit
@@ -81,15 +81,15 @@ def _runs(one: api.ClassMetrics, report: api.MetricsReport, minutes: int) -> str
     return bars(_slots(one, minutes), axis, summary=summary, deploys=report.deploys)
 
 
-def _slots(one: api.ClassMetrics, minutes: int) -> list[Slot]:
+def _slots(one: api.ClassMetrics, minutes: int) -> list[TimeSlot]:
     size = _RANGES[minutes]
     parts = [one.points[at : at + size] for at in range(0, len(one.points), size)]
     return [_slot(part) for part in parts]
 
 
-def _slot(points: Sequence[api.Point]) -> Slot:
+def _slot(points: Sequence[api.Point]) -> TimeSlot:
     failed = sum(point.failed for point in points)
-    return Slot(max(0, sum(point.processed for point in points) - failed), failed)
+    return TimeSlot(max(0, sum(point.processed for point in points) - failed), failed)
 
 
 def _plots(times: api.Histogram, report: api.MetricsReport) -> dict[str, object]:
@@ -98,7 +98,7 @@ def _plots(times: api.Histogram, report: api.MetricsReport) -> dict[str, object]
         return {}
     parts, axis = list(_parts(times)), TimeAxis(times.begins, times.ends)
     known = [part.percentiles() for part in parts]
-    series = [Line(name, [at[n] for at in known]) for n, name in enumerate(_PERCENTILES)]
+    series = [PlotLine(name, [at[n] for at in known]) for n, name in enumerate(_PERCENTILES)]
     told = ", ".join(
         f"{name} {format_duration(value)}"
         for name, value in zip(_PERCENTILES, times.percentiles(), strict=True)

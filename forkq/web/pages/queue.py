@@ -12,7 +12,7 @@ from ...screens import queue_acts
 from ...screens.facts import drains_in
 from ...screens.flow import drain
 from ...screens.jobs import IN_QUEUE, of_entries
-from ...screens.plans import Done, Plan
+from ...screens.plans import ActionDone, Plan
 from ...screens.processes import SERVING, of_processes
 from ...screens.queue_acts import path_of, suspects_beside_others
 from ...screens.running import IN_FLIGHT, of_jobs
@@ -75,9 +75,11 @@ def limits(visit: Visit) -> Plan:
     one = api.Queue(visit.form.get("name"), visit.server)
     fields = _rules(visit)
 
-    def do() -> Done:
+    def do() -> ActionDone:
         one.change(fields)
-        return Done(f"Changed the rules of {shown(one.name)}; they count at once on all hosts.")
+        return ActionDone(
+            f"Changed the rules of {shown(one.name)}; they count at once on all hosts."
+        )
 
     return Plan(f"Change the rules of {shown(one.name)}?", do, back=path_of(one.name), ask=False)
 
@@ -106,9 +108,9 @@ def _number(visit: Visit, field: str) -> int | None:
 def reset(visit: Visit) -> Plan:
     one = api.Queue(visit.form.get("name"), visit.server)
 
-    def do() -> Done:
+    def do() -> ActionDone:
         one.reset()
-        return Done(f"The rules of {shown(one.name)} are those of the configuration again.")
+        return ActionDone(f"The rules of {shown(one.name)} are those of the configuration again.")
 
     return Plan(f"Forget the rules of {shown(one.name)}?", do, back=path_of(one.name), ask=False)
 

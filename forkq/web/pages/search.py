@@ -19,7 +19,7 @@ _MOST_SEARCHED: Final = 10**15
 def search(visit: Visit) -> View:
     wanted, place = visit.query("q").strip()[:_LONGEST], visit.query("in")
     values = {"wanted": wanted, "running": _running([]), "alone": place in screen.PLACES}
-    found: list[screen.Found] = []
+    found: list[screen.PlaceFound] = []
     if wanted and place in screen.PLACES:
         before = visit.number("searched", 0, _MOST_SEARCHED)
         found = [screen.search_on(visit.server, wanted, place, visit.query("after"), before)]

@@ -20,7 +20,7 @@ _HEIGHT: Final = 180
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class TimeSlot:
     """What was counted in one slot of time: ``good`` in the bar's foot, ``failed`` on top of it."""
 
     good: int
@@ -28,7 +28,7 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PlotLine:
     """A line: its ``name`` is its class, too. None in ``values``: nothing is known there."""
 
     name: str
@@ -36,7 +36,7 @@ class Line:
 
 
 def bars(
-    slots: Sequence[Slot],
+    slots: Sequence[TimeSlot],
     axis: TimeAxis,
     *,
     summary: str,
@@ -66,12 +66,12 @@ def bars(
     )
 
 
-def _told(slot: Slot, moment: float) -> str:
+def _told(slot: TimeSlot, moment: float) -> str:
     return f"{clock(moment)} UTC: {slot.good:,} done, {slot.failed:,} failed"
 
 
 def lines(
-    series: Sequence[Line],
+    series: Sequence[PlotLine],
     axis: TimeAxis,
     *,
     summary: str,
@@ -94,7 +94,7 @@ def lines(
     )
 
 
-def _line(line: Line, axis: ValueAxis) -> list[Markup]:
+def _line(line: PlotLine, axis: ValueAxis) -> list[Markup]:
     """A path for each run of known values. A stroke with round ends and no length is a dot."""
     step = 1000 / max(1, len(line.values))
     found: list[Markup] = []

@@ -17,7 +17,7 @@ from forkq.config import flags
 from forkq.config.check import Checker
 from forkq.config.flags import misspelt_variables, read_options
 from forkq.config.schema import Key, base_of, key_of, keys_of
-from forkq.config.settings import Origin, Problems, Setting
+from forkq.config.settings import ConfigProblems, Origin, Setting
 from tests.support import configuration_page
 
 
@@ -37,7 +37,7 @@ TABLES = {"paint": TABLE}
 
 
 def checked(document: dict[str, Any]) -> list[str]:
-    problems = Problems()
+    problems = ConfigProblems()
     Checker(Path("forkq.toml"), TABLES, problems).table(TABLES, document)
     return problems
 
@@ -57,7 +57,7 @@ def test_only_a_field_with_a_key_is_one() -> None:
 def test_flag_and_variable_set_it(
     given: dict[str, str], environ: dict[str, str], origin: Origin
 ) -> None:
-    found = read_options(TABLE, given, environ, Problems())
+    found = read_options(TABLE, given, environ, ConfigProblems())
     assert found == {"colour": Setting("blue", origin)}
 
 

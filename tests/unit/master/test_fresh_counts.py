@@ -13,7 +13,7 @@ from forkq.master.child_handle import ChildHandle
 from forkq.master.children import Children
 from forkq.master.fresh_counts import FreshCounts
 from forkq.master.slot import Slot
-from forkq.runtime.pipe import Beat, Fact, Order, Reader, Ready, Report, facts, orders
+from forkq.runtime.pipe import Beat, Fact, Order, PipeReader, Ready, Report, facts, orders
 
 
 class ManyChildren(list[ChildHandle]):
@@ -34,7 +34,7 @@ def pipe() -> Iterator[tuple[int, int]]:
 
 def child(pid: int, control: int, ready: Ready) -> ChildHandle:
     slot = Slot("default.0", Capsule("default", (("default", 0),), 5))
-    handle = ChildHandle(slot, pid, None, control, Reader[Fact](0, facts), "h:1:a")
+    handle = ChildHandle(slot, pid, None, control, PipeReader[Fact](0, facts), "h:1:a")
     handle._apply(ready)
     return handle
 
@@ -47,7 +47,7 @@ def test_the_counts_are_fresh_when_each_child_that_knows_the_order_has_answered(
     fresh = FreshCounts(cast(Children, ManyChildren([new, old])))
     assert fresh.reported_at == 0.0
     fresh.ask()
-    [order] = cast(list[Any], Reader[Order](pipe[0], orders).read())
+    [order] = cast(list[Any], PipeReader[Order](pipe[0], orders).read())
     assert type(order) is Report
     new._apply(Beat(0, "running", 6, 1))  # was on its way already
     assert fresh.reported_at == 0.0

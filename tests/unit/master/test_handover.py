@@ -13,7 +13,7 @@ from forkq.config.recycling import Recycling
 from forkq.master.child_handle import ChildHandle
 from forkq.master.handover import described, revived
 from forkq.master.slot import Slot
-from forkq.runtime.pipe import Fact, Reader, facts
+from forkq.runtime.pipe import Fact, PipeReader, facts
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def handle() -> ChildHandle:
     capsule = Capsule("default", (("default", 0),), 5, recycling=limits)
     slot = Slot("default.solo0", capsule, solo=True)
     return ChildHandle(
-        slot, os.getpid(), None, -1, Reader[Fact](0, facts), "h:1:solo", was_ready=True
+        slot, os.getpid(), None, -1, PipeReader[Fact](0, facts), "h:1:solo", was_ready=True
     )
 
 

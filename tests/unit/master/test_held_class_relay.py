@@ -16,7 +16,7 @@ from forkq.runtime.pipe import (
     Fact,
     HoldClasses,
     Order,
-    Reader,
+    PipeReader,
     facts,
     fitting,
     orders,
@@ -29,7 +29,7 @@ class Tree:
 
     def __init__(self) -> None:
         self.living: list[ChildHandle] = []
-        self._readers: dict[ChildHandle, Reader[Order]] = {}
+        self._readers: dict[ChildHandle, PipeReader[Order]] = {}
         self.relay = HeldClassRelay(self)  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[ChildHandle]:
@@ -44,9 +44,9 @@ class Tree:
         os.close(child_report)
         os.set_blocking(control, False)
         slot = Slot(name, capsule, clock_of=shard if clock else "")
-        child = ChildHandle(slot, 0, None, control, Reader[Fact](report, facts), name)
+        child = ChildHandle(slot, 0, None, control, PipeReader[Fact](report, facts), name)
         self.living.append(child)
-        self._readers[child] = Reader(child_control, orders)
+        self._readers[child] = PipeReader(child_control, orders)
         return child
 
     def advance(self) -> dict[str, list[tuple[str, ...]]]:

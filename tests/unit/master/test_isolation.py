@@ -18,7 +18,7 @@ from forkq.master.isolation import Isolation
 from forkq.master.slot import Slot
 from forkq.runtime import shared_files
 from forkq.runtime.deadlines import DeadlineTable
-from forkq.runtime.pipe import Fact, Order, Reader, RunSuspects, Stop, facts, orders
+from forkq.runtime.pipe import Fact, Order, PipeReader, RunSuspects, Stop, facts, orders
 
 CAPSULE = Capsule("default", (("mail", 0), ("tenant-*", 0)), 10)
 
@@ -32,7 +32,7 @@ class FakeChildren:
         self.solo_slots: list[Slot] = []
         self.rescued: set[str] = set()
         self._dead: list[ChildHandle] = []
-        self._readers: dict[int, Reader[Order]] = {}
+        self._readers: dict[int, PipeReader[Order]] = {}
 
     def __iter__(self) -> Iterator[ChildHandle]:
         return iter(list(self.by_pid.values()))
@@ -50,12 +50,12 @@ class FakeChildren:
         os.set_blocking(control, False)
         nonce = "soloaaaaaaaa" if slot.solo else "aaaaaaaaaaaa"
         child = ChildHandle(
-            slot, pid, None, control, Reader[Fact](report, facts), f"h:{pid}:{nonce}"
+            slot, pid, None, control, PipeReader[Fact](report, facts), f"h:{pid}:{nonce}"
         )
         child.was_ready, child.state, child.ready_at = True, "running", time.monotonic()
         child.sole = slot.sole
         slot.child = self.by_pid[pid] = child
-        self._readers[pid] = Reader(child_control, orders)
+        self._readers[pid] = PipeReader(child_control, orders)
 
     def orders(self, child: ChildHandle) -> list[Order]:
         """What the master has told that child."""

@@ -15,7 +15,7 @@ from forkq.config.shards import DEFAULT_SHARD
 from forkq.master.child_handle import ChildHandle
 from forkq.master.relays import LeaderRelay
 from forkq.master.slot import CLOCK, Slot
-from forkq.runtime.pipe import Fact, Lead, Order, Reader, facts, orders
+from forkq.runtime.pipe import Fact, Lead, Order, PipeReader, facts, orders
 
 
 class Tree:
@@ -26,7 +26,7 @@ class Tree:
         capsule = Capsule("default", (("default", 0),), 1)
         self.slots = [Slot("default.0", capsule), Slot("default.1", capsule), Slot(CLOCK, None)]
         self.by_pid: dict[int, ChildHandle] = {}
-        self._readers: dict[int, Reader[Order]] = {}
+        self._readers: dict[int, PipeReader[Order]] = {}
         self._pid = 100
         for slot in self.slots:
             self.spawn(slot)
@@ -38,10 +38,10 @@ class Tree:
         report, child_report = os.pipe()
         os.close(child_report)
         os.set_blocking(control, False)
-        child = ChildHandle(slot, self._pid, None, control, Reader[Fact](report, facts), "x")
+        child = ChildHandle(slot, self._pid, None, control, PipeReader[Fact](report, facts), "x")
         child.state = "running"
         slot.child = self.by_pid[child.pid] = child
-        self._readers[child.pid] = Reader(child_control, orders)
+        self._readers[child.pid] = PipeReader(child_control, orders)
         return child
 
     def reap(self, child: ChildHandle) -> None:

@@ -16,7 +16,7 @@ from forkq.master.child_handle import ChildHandle
 from forkq.master.restart import RollingRestart
 from forkq.master.slot import Slot
 from forkq.runtime.pipe import Ready, Unbootable, send
-from forkq.store.crash_record import Crash
+from forkq.store.crash_record import ProcessDeath
 from tests.support.waiting import wait_until
 from tests.unit.master.test_children import Tree
 
@@ -242,7 +242,7 @@ def is_stopped(child: ChildHandle) -> bool:
 
 def test_a_removed_child_is_frozen_then_rescued_then_killed(tree: Tree) -> None:
     """Its slot is empty at once. It is not killed while its rescue is open."""
-    child, crash = tree.boot(), Crash(reason="a test")
+    child, crash = tree.boot(), ProcessDeath(reason="a test")
     tree.rescue.open.add(child.identity)
     assert tree.removals.begin(child, crash, "a test")
     assert "jobs" not in tree.log.lines[-1][2], "how many it runs now is not known"
@@ -272,7 +272,7 @@ def test_a_rescue_that_takes_long_does_not_keep_a_frozen_child_alive(tree: Tree)
 
 
 def test_a_frozen_child_that_is_killed_from_outside_leaves_its_crash_record(tree: Tree) -> None:
-    child, crash = tree.boot(), Crash(reason="a test")
+    child, crash = tree.boot(), ProcessDeath(reason="a test")
     tree.removals.begin(child, crash, "a test")
     os.kill(child.pid, signal.SIGKILL)
     advance_until(tree, lambda: tree.rescue.added, what="its rescue")

@@ -12,12 +12,12 @@ import pytest
 from forkq.errors import InvalidJob
 from forkq.runtime import app_frames, app_logging, log
 from forkq.runtime.app_frames import app_traceback
-from forkq.runtime.done_lines import Done
+from forkq.runtime.done_lines import DoneJob
 from forkq.runtime.log_console import WIDTH
 from forkq.wire.printable import last_line
 
 JID = "7ff3cf34efff6d76635f23dd"
-DONE = Done(1795216065.25, "app.Mail", JID, "default", 1, 2.5, 0.125)
+DONE = DoneJob(1795216065.25, "app.Mail", JID, "default", 1, 2.5, 0.125)
 HOSTILE = "Job\x1b[2J%s\x9b31m"
 
 
@@ -47,7 +47,7 @@ def _lines(capfd: pytest.CaptureFixture[str]) -> list[str]:
 )
 @pytest.mark.parametrize("style", ["json", "logfmt"])
 def test_the_short_way_and_the_long_way_write_the_same(
-    capfd: pytest.CaptureFixture[str], style: str, done: Done
+    capfd: pytest.CaptureFixture[str], style: str, done: DoneJob
 ) -> None:
     log.configure("info", style)
     log.bind(pid=7, capsule="default.0")

@@ -25,8 +25,8 @@ from forkq.runtime.pipe import (
     Lead,
     LeaseHeld,
     Order,
+    PipeReader,
     Quiet,
-    Reader,
     Ready,
     Report,
     RunSuspects,
@@ -101,7 +101,7 @@ def bytes_of(messages: list[Fact]) -> bytes:
 
 
 def test_orders_arrive_as_they_were_sent(connection: Pipe) -> None:
-    reader = Reader(connection.read_end, orders)
+    reader = PipeReader(connection.read_end, orders)
     for order in ORDERS:
         assert send(connection.write_end, order)
     assert reader.read() == ORDERS
@@ -110,14 +110,14 @@ def test_orders_arrive_as_they_were_sent(connection: Pipe) -> None:
 
 
 def test_facts_arrive_as_they_were_sent(connection: Pipe) -> None:
-    reader = Reader(connection.read_end, facts)
+    reader = PipeReader(connection.read_end, facts)
     for fact in FACTS:
         assert send(connection.write_end, fact)
     assert reader.read() == FACTS
 
 
 def test_a_message_in_single_bytes_arrives_once_and_complete(connection: Pipe) -> None:
-    reader = Reader(connection.read_end, facts)
+    reader = PipeReader(connection.read_end, facts)
     found: list[Fact] = []
     for byte in bytes_of(FACTS):
         os.write(connection.write_end, bytes([byte]))
@@ -129,7 +129,7 @@ def test_a_message_in_single_bytes_arrives_once_and_complete(connection: Pipe) -
 def test_messages_cut_anywhere_arrive_complete(cuts: list[int]) -> None:
     ends = Pipe()
     try:
-        reader, data, found = Reader(ends.read_end, facts), bytes_of(FACTS), []
+        reader, data, found = PipeReader(ends.read_end, facts), bytes_of(FACTS), []
         for size in [*cuts, len(data)]:
             os.write(ends.write_end, data[:size])
             data = data[size:]
@@ -140,7 +140,7 @@ def test_messages_cut_anywhere_arrive_complete(cuts: list[int]) -> None:
 
 
 def test_eof_comes_after_the_last_message(connection: Pipe) -> None:
-    reader = Reader(connection.read_end, facts)
+    reader = PipeReader(connection.read_end, facts)
     send(connection.write_end, FACTS[0])
     connection.close_write_end()
     assert reader.read() == [FACTS[0]]
@@ -149,7 +149,7 @@ def test_eof_comes_after_the_last_message(connection: Pipe) -> None:
 
 
 def test_half_a_message_before_eof_is_no_message(connection: Pipe) -> None:
-    reader = Reader(connection.read_end, facts)
+    reader = PipeReader(connection.read_end, facts)
     os.write(connection.write_end, bytes_of([FACTS[0]])[:-1])
     connection.close_write_end()
     assert reader.read() == []
@@ -157,13 +157,13 @@ def test_half_a_message_before_eof_is_no_message(connection: Pipe) -> None:
 
 
 def test_reading_an_empty_pipe_does_not_block(connection: Pipe) -> None:
-    reader = Reader(connection.read_end, orders)
+    reader = PipeReader(connection.read_end, orders)
     assert reader.read() == []
     assert not reader.eof
 
 
 def test_a_selector_can_wait_for_a_reader(connection: Pipe) -> None:
-    reader = Reader(connection.read_end, orders)
+    reader = PipeReader(connection.read_end, orders)
     with selectors.DefaultSelector() as selector:
         selector.register(reader, selectors.EVENT_READ)
         assert selector.select(0) == []
@@ -182,7 +182,7 @@ def test_sending_to_a_full_pipe_neither_blocks_nor_cuts_a_message(connection: Pi
     sent = 0
     while send(connection.write_end, FACTS[2]):
         sent += 1
-    found = Reader(connection.read_end, facts).read()
+    found = PipeReader(connection.read_end, facts).read()
     assert found == [FACTS[2]] * sent
 
 
@@ -194,7 +194,7 @@ def test_the_longest_reason_fits_an_atomic_write(connection: Pipe, character: st
     assert len(written) <= select.PIPE_BUF
     assert len(written) > 1000
     os.write(connection.write_end, written)
-    [found] = Reader(connection.read_end, facts).read()
+    [found] = PipeReader(connection.read_end, facts).read()
     assert isinstance(found, Unbootable)
 
 
@@ -208,7 +208,7 @@ def test_a_message_nested_without_end_is_garbled(connection: Pipe) -> None:
     content = b"\x82\xa4type\xa5Ready\xa1x" + b"\x91" * 60_000
     fcntl.fcntl(connection.write_end, fcntl.F_SETPIPE_SZ, 1 << 17)
     os.write(connection.write_end, struct.pack("!I", len(content)) + content)
-    reader = Reader(connection.read_end, facts)
+    reader = PipeReader(connection.read_end, facts)
     assert reader.read() == []
     assert reader.garbled
 
@@ -216,7 +216,7 @@ def test_a_message_nested_without_end_is_garbled(connection: Pipe) -> None:
 def test_one_read_ends_while_a_writer_goes_on(connection: Pipe) -> None:
     fcntl.fcntl(connection.write_end, fcntl.F_SETPIPE_SZ, 1 << 20)
     os.write(connection.write_end, b"\0" * (1 << 20))
-    reader = Reader(connection.read_end, facts)
+    reader = PipeReader(connection.read_end, facts)
     reader.read()
     assert not reader.eof
     assert select.select([connection.read_end], [], [], 0)[0], "it read everything at once"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from forkq.store import crash_record
-from forkq.store.crash_record import DEADLY_CRASHES, Crash, Lease, spliced
+from forkq.store.crash_record import DEADLY_CRASHES, Lease, ProcessDeath, spliced
 from forkq.wire.payload import dumps
 from forkq.wire.printable import class_and_jid
 from forkq.wire.times import now
@@ -17,9 +17,13 @@ from forkq.wire.times import now
 HOUR = 3600.0
 
 
-def stamped(payload: dict[str, Any] | bytes, crash: Crash | None = None) -> tuple[str, bytes]:
+def stamped(
+    payload: dict[str, Any] | bytes, crash: ProcessDeath | None = None
+) -> tuple[str, bytes]:
     raw = payload if isinstance(payload, bytes) else dumps(payload)
-    where, keep, text = crash_record.stamped(raw, "mail", crash or Crash(signal=9, alone=True))
+    where, keep, text = crash_record.stamped(
+        raw, "mail", crash or ProcessDeath(signal=9, alone=True)
+    )
     return where, raw[:keep] + text if keep else text
 
 
@@ -41,7 +45,7 @@ def failure(payload: bytes) -> str:
 
 def test_a_record_says_when_how_and_where() -> None:
     before = now()
-    verdict, payload = stamped(job(), Crash(signal=11, rss=2048))
+    verdict, payload = stamped(job(), ProcessDeath(signal=11, rss=2048))
     assert verdict == "isolate"
     [record] = json.loads(payload)["forkq"]["crashes"]
     assert before <= record.pop("at") <= now()
@@ -50,7 +54,7 @@ def test_a_record_says_when_how_and_where() -> None:
 
 
 def test_a_reason_stands_in_the_record_where_there_is_one() -> None:
-    _, payload = stamped(job(), Crash(reason="host lost"))
+    _, payload = stamped(job(), ProcessDeath(reason="host lost"))
     assert json.loads(payload)["forkq"]["crashes"][0]["reason"] == "host lost"
 
 
@@ -75,7 +79,7 @@ def test_the_third_crash_of_a_job_that_ran_alone_within_72_hours_ends_it() -> No
 
 
 def test_a_crash_with_other_jobs_in_progress_makes_a_suspect_and_does_not_count() -> None:
-    _, payload = stamped(job(forkq=crashes(3, 2, 1)), Crash(signal=9, jobs=2))
+    _, payload = stamped(job(forkq=crashes(3, 2, 1)), ProcessDeath(signal=9, jobs=2))
     assert failure(payload) == ""
     company = {"crashes": [{"at": now(), "jobs": 5}] * 9}
     _, payload = stamped(job(forkq=company))
@@ -85,7 +89,7 @@ def test_a_crash_with_other_jobs_in_progress_makes_a_suspect_and_does_not_count(
 
 def test_a_job_that_kills_the_child_that_is_to_bury_it_is_buried_here() -> None:
     _, payload = stamped(job(forkq=crashes(1, 2)))
-    assert stamped(payload, Crash(signal=9, jobs=2))[0] == "isolate"
+    assert stamped(payload, ProcessDeath(signal=9, jobs=2))[0] == "isolate"
     verdict, payload = stamped(payload)
     assert verdict == "bury"
     found = json.loads(payload)
@@ -128,7 +132,7 @@ def test_a_job_may_run_again_after_any_number_of_crashes() -> None:
 
 def test_a_crash_among_others_makes_no_pause() -> None:
     """It may not be the reason."""
-    assert stamped(job(on_crash="requeue"), Crash(signal=9, jobs=2))[0] == "isolate"
+    assert stamped(job(on_crash="requeue"), ProcessDeath(signal=9, jobs=2))[0] == "isolate"
 
 
 def test_crashes_of_long_ago_do_not_count() -> None:
@@ -150,7 +154,7 @@ def test_a_large_buried_job_keeps_it_too_where_it_is_not_read() -> None:
     for before, after in (({"failed_at": 1795216066.5}, {}), ({}, {"failed_at": 1795216066.5})):
         raw = dumps({**job(), **before, **large, **after, "forkq": marks})
         lease = Lease(1, b"o/1", b"ends", raw[:512], raw[-4096:])
-        move = spliced(lease, "mail", Crash(signal=9, alone=True))
+        move = spliced(lease, "mail", ProcessDeath(signal=9, alone=True))
         assert move is not None
         found = json.loads(raw[: move.keep] + move.text)
         assert (move.verdict, found["failed_at"]) == ("bury", 1795216066.5)
@@ -160,12 +164,12 @@ def test_a_large_buried_job_keeps_it_too_where_it_is_not_read() -> None:
 @pytest.mark.parametrize(
     ("crash", "words"),
     [
-        (Crash(signal=6, alone=True), "signal 6"),
-        (Crash(exit=1, alone=True), "exit code 1"),
-        (Crash(reason="lost", alone=True), "lost"),
+        (ProcessDeath(signal=6, alone=True), "signal 6"),
+        (ProcessDeath(exit=1, alone=True), "exit code 1"),
+        (ProcessDeath(reason="lost", alone=True), "lost"),
     ],
 )
-def test_a_buried_job_says_how_its_last_process_died(crash: Crash, words: str) -> None:
+def test_a_buried_job_says_how_its_last_process_died(crash: ProcessDeath, words: str) -> None:
     _, payload = stamped(job(forkq=crashes(1, 2)), crash)
     assert failure(payload).endswith(f"last by {words}")
 
@@ -173,7 +177,7 @@ def test_a_buried_job_says_how_its_last_process_died(crash: Crash, words: str) -
 @pytest.mark.parametrize("raw", [b"{nope", b"[1]", b""])
 def test_bytes_that_are_no_job_go_unchanged_to_a_solo_child(raw: bytes) -> None:
     """It buries them. If it dies of that, they are buried here; JSON that is no object in one."""
-    assert stamped(raw, Crash(signal=9)) == ("isolate", raw)
+    assert stamped(raw, ProcessDeath(signal=9)) == ("isolate", raw)
     verdict, payload = stamped(raw)
     assert verdict == "bury"
     assert payload == raw or json.loads(payload)["args"] == [raw.decode()]
@@ -190,7 +194,7 @@ def test_arguments_that_no_process_can_read_stay_as_they_are() -> None:
 
 def test_the_death_of_a_whole_tree_makes_a_suspect_at_the_second_time() -> None:
     """It says little about any single job."""
-    tree = Crash(reason="host lost", jobs=9, of_tree=True)
+    tree = ProcessDeath(reason="host lost", jobs=9, of_tree=True)
     verdict, payload = stamped(job(), tree)
     [record] = json.loads(payload)["forkq"]["crashes"]
     assert (verdict, record["tree"]) == ("requeue", True)
@@ -202,7 +206,7 @@ def test_the_death_of_a_whole_tree_makes_a_suspect_at_the_second_time() -> None:
 
 def test_deaths_of_whole_trees_of_long_ago_make_no_suspect() -> None:
     old = {"crashes": [{"at": now() - 73 * HOUR, "tree": True}]}
-    assert stamped(job(forkq=old), Crash(of_tree=True))[0] == "requeue"
+    assert stamped(job(forkq=old), ProcessDeath(of_tree=True))[0] == "requeue"
 
 
 def test_a_job_with_whole_trees_on_record_has_twice_the_budget() -> None:

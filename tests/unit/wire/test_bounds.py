@@ -38,7 +38,7 @@ from forkq.child.heartbeat.record import _digest
 from forkq.clock.due_jobs import _stamped
 from forkq.cron.entry import Entry
 from forkq.errors import ForkqError, InvalidSchedule, MalformedPayload
-from forkq.store.crash_record import Crash, Lease, spliced, stamped
+from forkq.store.crash_record import ProcessDeath, Lease, spliced, stamped
 from forkq.wire.lease import UnitOfWork
 from forkq.wire.malformed import wrap_malformed
 from forkq.wire.payload import loads
@@ -66,9 +66,9 @@ for raw in jobs():
     latency(raw)
     _stamped(raw, 1.5)
     decide(UnitOfWork(1, "q", 1, raw), None, MalformedPayload("x"), lambda *_: None)
-    stamped(raw, "q", Crash(signal=9))
+    stamped(raw, "q", ProcessDeath(signal=9))
     lease = Lease(1, b"l", b"ends", raw, b',"forkq":' + raw[raw.find(b"{{"):])
-    spliced(lease, "q", Crash(signal=9))
+    spliced(lease, "q", ProcessDeath(signal=9))
     _digest(raw)
     assert _read(raw) is None
     _process("i", [raw, None, None, None, None, None, None])

@@ -11,7 +11,7 @@ from forkq.child.failure.ends import Ending, Ends, Outcome
 from forkq.child.failure.retry import Retry
 from forkq.child.fetch.leases import Leases
 from forkq.store.connection import ResponseError
-from forkq.store.dead_set import DeadSet
+from forkq.store.dead_set import DeadSetLimits
 from forkq.store.outage import Outage
 from forkq.wire.keys import Keys
 from forkq.wire.lease import UnitOfWork
@@ -20,7 +20,7 @@ from tests.support.recorded_log import RecordedLog
 TOO_MANY = "fetching no more jobs: too many keep their leases without a processor"
 
 REFUSED = "redis does not take failed jobs; they are kept and tried again"
-ENDS = Ends("vm:1:aaaaaaaaaaaa", Keys(), DeadSet(Keys()))
+ENDS = Ends("vm:1:aaaaaaaaaaaa", Keys(), DeadSetLimits(Keys()))
 
 
 def leases_of(capacity: int) -> Leases:

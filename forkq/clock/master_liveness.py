@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
 
-class MasterWatch:
+class MasterLiveness:
     """Used by the clock, which calls ``check`` with each of its beats. Logs a silent master once,
     and once when it is back."""
 
