@@ -1,4 +1,4 @@
-"""What the documents print runs as printed: the README in a whole tree, docs/ snippet by snippet.
+"""What documents print runs as printed: README and tour in a whole tree, docs/ snippet by snippet.
 
 tests/architecture/test_documents.py checks what can be checked without running it.
 """
@@ -20,13 +20,14 @@ from tests.support.tree import ForkqTree
 README = ROOT / "README.md"
 LOCAL = "redis://localhost:6379/0"  # as documents have it; each test has a server of its own
 TESTING = ROOT / "docs" / "testing.md"  # test_testing_page.py
+TOUR = ROOT / "docs" / "tour.md"
 TUTORIAL = ROOT / "docs" / "tutorial.md"  # test_tutorial.py
-GUIDES = [path for path in runnable() if path not in (README, TESTING, TUTORIAL)]
+GUIDES = [path for path in runnable() if path not in (README, TESTING, TOUR, TUTORIAL)]
 
 
-def printed(language: str, *, naming: str) -> str:
-    """The README's one block in this language that contains these words."""
-    [found] = [each.text for each in snippets(README, language) if naming in each.text]
+def printed(language: str, *, naming: str, document: Path = README) -> str:
+    """The document's one block in this language that contains these words."""
+    [found] = [each.text for each in snippets(document, language) if naming in each.text]
     return found
 
 
@@ -67,16 +68,16 @@ def test_the_quick_start_runs_as_printed(folder: ForkqTree) -> None:
     folder.assert_gone()
 
 
-def test_the_rest_of_the_readme_runs_in_the_same_tree(folder: ForkqTree) -> None:
+def test_the_tour_goes_on_in_the_tree_of_the_quick_start(folder: ForkqTree) -> None:
     """Every block at once: periodic jobs, hooks and middleware, rules of queues, and the pushes."""
     app, pushes = folder.cwd / "jobs.py", ""
-    for snippet in snippets(README, "python")[1:]:
+    for snippet in snippets(TOUR, "python"):
         if "from jobs import" in snippet.text:
             pushes = snippet.text
         else:
             app.write_text(f"{app.read_text()}\n\n{snippet.text}")
     file = folder.cwd / "forkq.toml"
-    file.write_text(file.read_text() + printed("toml", naming="[limits]"))
+    file.write_text(file.read_text() + printed("toml", naming="[limits]", document=TOUR))
     shell(folder, "forkq config check")
     folder.start().wait_ready()
     (address,) = folder.runtime.glob("**/*.redis")

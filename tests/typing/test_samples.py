@@ -54,14 +54,16 @@ def test_calls_that_fit_pass_strict_checking(cache: Path) -> None:
 
 
 @pytest.mark.xdist_group("mypy")
-def test_the_snippets_of_the_readme_pass_strict_checking(
+def test_the_snippets_of_the_readme_and_the_tour_pass_strict_checking(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each as a module; the first one is the jobs.py that others import."""
     monkeypatch.setenv("MYPYPATH", f"{CHECKOUT}{os.pathsep}{tmp_path}")
     files = [tmp_path / "jobs.py"]
-    for number, snippet in enumerate(snippets(ROOT / "README.md", "python")):
-        files += [tmp_path / f"readme_{number}.py"] * bool(number)
+    documents = (ROOT / "README.md", ROOT / "docs" / "tour.md")
+    found = [each for document in documents for each in snippets(document, "python")]
+    for number, snippet in enumerate(found):
+        files += [tmp_path / f"snippet_{number}.py"] * bool(number)
         files[-1].write_text(snippet.text)
     assert len(files) >= 4
     assert mypy(cache, *files) == ""

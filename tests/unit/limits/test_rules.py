@@ -18,7 +18,7 @@ from forkq.limits.rules import NO_RULES, Rate, Rulebook, Rules
 
 DOCS = Path(__file__).parents[3] / "docs"
 EXAMPLES = re.findall(r"```toml\n(.*?)```", (DOCS / "limits.md").read_text(), re.DOTALL)
-README = (DOCS.parent / "README.md").read_text()
+TOUR = (DOCS / "tour.md").read_text()
 QUEUES = """
     [capsules.default]
     queues = ["critical", "webhooks", "reports", "tenant-*"]
@@ -311,7 +311,7 @@ def test_the_examples_of_limits_md_are_valid(loaded: Loader, text: str) -> None:
         assert warnings(config.rules, config.capsules) == []
 
 
-def test_limits_md_has_examples_and_the_readme_s_is_valid(loaded: Loader) -> None:
+def test_limits_md_has_examples_and_that_of_the_tour_is_valid(loaded: Loader) -> None:
     assert len(EXAMPLES) >= 5
-    [text] = [t for t in re.findall(r"```toml\n(.*?)```", README, re.DOTALL) if "[limits]" in t]
+    [text] = [t for t in re.findall(r"```toml\n(.*?)```", TOUR, re.DOTALL) if "[limits]" in t]
     assert loaded(text).rules.of("tenant-a") == Rules(limit=2, fair=True)
