@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import importlib
 import inspect
 import re
 import sys
@@ -28,6 +29,7 @@ from forkq.current_job import CurrentJob
 from forkq.push import Pusher
 from forkq.store.find_job import Found
 from forkq.wire.lease import Progress
+from tests.support.api_tasks import TASKS, Task
 from tests.support.documents import ROOT
 from tests.support.option_table import table, types_of
 
@@ -36,17 +38,11 @@ PAGE: Final = ROOT / "docs" / "api.md"
 _HEAD: Final = """\
 # The Python API
 
-Made from the docstrings by `python -m tests.support.api_page`; change those, and run it again.
-What is not on this page may change without notice."""
+By task: what to write, then what each name means. Most examples import the first one as `jobs`.
+What is not on this page may change without notice.
 
-# Each name of forkq's own ``__all__`` but the errors.
-_SECTIONS: Final = {
-    "Defining jobs": ("Job", "job", "DISCARD", "KILL"),
-    "Pushing jobs": ("configure", "Client"),
-    "Inside a running job": ("current_job", "lease_lost", "stopping", "is_leader"),
-    "Periodic jobs": ("every",),
-    "Events and handlers": ("on", "on_death", "on_error"),
-}
+Made by `python -m tests.support.api_page` from the docstrings and tests/support/api_tasks.py."""
+
 # Names for the annotations of an app's own hooks, handlers and middleware.
 _TYPES: Final = {
     "Payload": "a job as it stands in Redis",
@@ -59,26 +55,24 @@ _TYPES: Final = {
     "ErrorContext": "the second argument of an error handler",
     "Event": "what `on` takes",
 }
-_OTHER_SECTIONS: Final = (
-    *_TYPES,
-    "Middleware",
-    "Queue",
-    "__version__",
-    "api",
-    "is_alive",
-    "middleware",
-)
-
-_IN_TESTS: Final = (
-    *("fake", "inline", "real", "refused", "recorded", "drain", "enqueued", "not_enqueued"),
-    *("RecordedJobs", "RecordedJob", "JobsMixin", "ForkqServer", "PushRefused"),
-)
+# They stand elsewhere on the page, under the name of their module, or need no text.
+_OTHERS: Final = (*_TYPES, "Middleware", "Queue", "__version__", "api", "is_alive", "middleware")
+# The texts of modules that say what holds for all of a task.
+_MODULES: Final[dict[str, tuple[ModuleType, ...]]] = {
+    "Wrap pushes and runs": (middleware,),
+    "Choose the Redis that is asked": (api,),
+    "Change periodic jobs at run time": (api.cron,),
+    "Ask from asyncio": (aio,),
+    "Test code that pushes": (testing,),
+}
 
 # Types that public functions return, and that have no public name.
-_RETURNED: Final = {
-    "Inside a running job": (CurrentJob, Progress),
-    "Looking in": (Found,),
-    "Periodic jobs at run time": (Entry, Schedule),
+_RETURNED: Final[dict[str, type]] = {
+    "CurrentJob": CurrentJob,
+    "Progress": Progress,
+    "Found": Found,
+    "Entry": Entry,
+    "Schedule": Schedule,
 }
 # Job has its push methods through descriptors, which carry the types of ``perform``.
 _MEMBERS_FROM: Final[dict[type, type]] = {forkq.Job: Pusher}
@@ -101,37 +95,51 @@ class Undocumented(Exception):
 
 def page() -> str:
     """The text of docs/api.md. Raises Undocumented."""
-    _refuse_names_without_section()
-    looking_in = [name for name in api.__all__ if name != "cron"]
-    parts = [_HEAD]
-    for title, names in _SECTIONS.items():
-        parts += _section(title, forkq, names)
-    parts += _section("Middleware", middleware, ("Middleware", "Chain"))
-    parts += _section("Looking in", api, looking_in)
-    parts += _section("From asyncio", aio, ("run", "pages", "close"))
-    parts += _section("Periodic jobs at run time", api.cron, api.cron.__all__)
-    parts += _section("Testing", testing, _IN_TESTS)
+    _refuse_names_without_task()
+    parts = [_HEAD, _contents()]
+    for task in TASKS:
+        parts += _section(task)
     parts += ["## Types", "Names for annotations.", "\n".join(_type_items())]
     parts += ["## Errors", _markdown(errors.__doc__), "\n\n".join(_error_items())]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _refuse_names_without_section() -> None:
-    placed = {name for names in _SECTIONS.values() for name in names}.union(_OTHER_SECTIONS)
-    left = [name for name in forkq.__all__ if name not in placed and not hasattr(errors, name)]
-    left += [f"testing.{name}" for name in testing.__all__ if name not in _IN_TESTS]
-    if left:
-        raise Undocumented(f"give these a section in {__name__}: {', '.join(left)}")
+def _refuse_names_without_task() -> None:
+    placed = {name for task in TASKS for name in task.names}
+    public = [name for name in forkq.__all__ if not hasattr(errors, name)]
+    dotted = [f"forkq.{name}" for name in public if name not in _OTHERS]
+    dotted += [f"forkq.api.{name}" for name in api.__all__ if name != "cron"]
+    dotted += [f"forkq.api.cron.{name}" for name in api.cron.__all__]
+    dotted += [f"forkq.testing.{name}" for name in testing.__all__]
+    if left := [name for name in dotted if name not in placed]:
+        raise Undocumented(f"give these a task in tests/support/api_tasks.py: {', '.join(left)}")
 
 
-def _section(title: str, module: ModuleType, names: Sequence[str]) -> Iterator[str]:
-    yield f"## {title}"
-    if module is not forkq:
+def _contents() -> str:
+    """A link to each task."""
+    titles = [*(task.title for task in TASKS), "Types", "Errors"]
+    return "\n".join(f"- [{title}](#{_anchor(title)})" for title in titles)
+
+
+def _anchor(title: str) -> str:
+    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+
+
+def _section(task: Task) -> Iterator[str]:
+    yield f"## {task.title}"
+    for module in _MODULES.get(task.title, ()):
         yield _markdown(module.__doc__)
-    for name in names:
-        yield from _described(f"{module.__name__}.{name}", getattr(module, name))
-    for kind in _RETURNED.get(title, ()):
-        yield from _described(kind.__name__, kind)
+    yield _code(task.example.splitlines())
+    for name in task.names:
+        yield from _described(name, _thing(name))
+
+
+def _thing(name: str) -> Any:
+    """What a dotted name means."""
+    if name in _RETURNED:
+        return _RETURNED[name]
+    module, _, last = name.rpartition(".")
+    return getattr(importlib.import_module(module), last)
 
 
 def _described(name: str, thing: Any) -> Iterator[str]:

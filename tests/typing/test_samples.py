@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.api_tasks import TASKS
 from tests.support.documents import ROOT, snippets
 from tests.support.tree import CHECKOUT
 
@@ -66,6 +67,17 @@ def test_the_snippets_of_the_readme_and_the_tour_pass_strict_checking(
         files += [tmp_path / f"snippet_{number}.py"] * bool(number)
         files[-1].write_text(snippet.text)
     assert len(files) >= 4
+    assert mypy(cache, *files) == ""
+
+
+@pytest.mark.xdist_group("mypy")
+def test_the_examples_of_the_api_page_pass_strict_checking(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MYPYPATH", f"{CHECKOUT}{os.pathsep}{tmp_path}")
+    files = [tmp_path / "jobs.py", *(tmp_path / f"task_{n}.py" for n in range(1, len(TASKS)))]
+    for file, task in zip(files, TASKS, strict=True):
+        file.write_text(task.example)
     assert mypy(cache, *files) == ""
 
 

@@ -1,0 +1,417 @@
+"""The tasks of docs/api.md, in the order of the page: what each is called, which names of the API
+it needs, and an example that has each of them. tests/process/test_api_examples.py runs them.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class Task(NamedTuple):
+    """A section of the page. ``names`` are dotted as an app writes them, or the plain names of
+    types that are only returned. The first example is the module ``jobs`` that others import."""
+
+    title: str
+    names: tuple[str, ...]
+    example: str
+
+
+TASKS: Final = (
+    Task(
+        "Define a job",
+        ("forkq.job", "forkq.Job", "forkq.DISCARD", "forkq.KILL"),
+        """\
+# jobs.py
+import forkq
+
+
+@forkq.job(queue="mail", timeout=30)
+def welcome(user_id: int) -> None:
+    print("welcome", user_id)
+
+
+class Import(forkq.Job, queue="imports", retry=10):
+    def perform(self, path: str) -> None:
+        if path == "gone.csv":
+            raise FileNotFoundError(path)
+        print(self.jid, path)
+
+    def retry_in(self, count: int, error: BaseException, job: forkq.Payload) -> object:
+        if isinstance(error, FileNotFoundError):
+            return forkq.DISCARD  # drop it
+        return forkq.KILL if count > 5 else 60  # to the dead set at once; in a minute
+""",
+    ),
+    Task(
+        "Push jobs",
+        ("forkq.configure", "forkq.Client"),
+        """\
+import forkq
+from jobs import Import, welcome
+
+client: forkq.Client = forkq.configure()  # or configure("redis://localhost:6379/0")
+jid = welcome.perform_async(7)
+welcome.perform_in(3600, 7)  # in an hour
+welcome.perform_bulk([(1,), (2,), (3,)])  # in one round trip
+Import.set(queue="low", retry=False).perform_async("a.csv")
+client.push({"class": "HardJob", "args": [1], "queue": "ruby"})  # a job of another program
+""",
+    ),
+    Task(
+        "Inside a running job",
+        (
+            *("forkq.current_job", "forkq.lease_lost", "forkq.stopping", "forkq.is_leader"),
+            *("CurrentJob", "Progress"),
+        ),
+        """\
+import forkq
+
+
+@forkq.job
+def export(rows: int) -> None:
+    job = forkq.current_job()  # a CurrentJob
+    for row in range(rows):
+        if forkq.stopping() or forkq.lease_lost():
+            raise RuntimeError("again later")
+        job.progress(row, rows, "writing")  # `forkq running` shows this Progress
+
+
+@forkq.job
+def refresh_cache() -> None:
+    if forkq.is_leader():
+        print("only in one process of all hosts")
+""",
+    ),
+    Task(
+        "Run a job at certain times",
+        ("forkq.every",),
+        """\
+import forkq
+
+
+@forkq.every("0 3 * * *", tz="Europe/Berlin", overlap="skip", missed="once")
+@forkq.job
+def nightly() -> None: ...
+""",
+    ),
+    Task(
+        "Hear of events, failures and deaths",
+        ("forkq.on", "forkq.on_death", "forkq.on_error"),
+        """\
+import forkq
+
+
+@forkq.on("startup")  # in each child, before its first job
+def connect() -> None: ...
+
+
+@forkq.on_death
+def page_somebody(job: forkq.Payload, error: BaseException) -> None:
+    print("given up:", job["class"], error)
+
+
+@forkq.on_error
+def count(error: BaseException, context: forkq.ErrorContext) -> None:
+    print(context.get("outcome"))
+""",
+    ),
+    Task(
+        "Wrap pushes and runs",
+        ("forkq.middleware.Middleware", "forkq.middleware.Chain"),
+        """\
+from typing import Any
+
+import forkq
+from forkq.middleware import Chain, Middleware
+
+
+def with_tenant(job: forkq.Payload, call: forkq.NextCall) -> Any:
+    job["tenant"] = "blue"
+    return call()  # None instead would veto the push
+
+
+pushes: Chain = forkq.middleware.client
+outermost: Middleware = pushes.prepend(with_tenant)
+pushes.remove(outermost)
+""",
+    ),
+    Task(
+        "Choose the Redis that is asked",
+        (
+            *("forkq.api.server", "forkq.api.servers", "forkq.api.shards", "forkq.api.shard_of"),
+            *("forkq.api.Server", "forkq.api.Servers"),
+        ),
+        """\
+from forkq import api
+
+one: api.Server = api.server()  # the only one, or the default shard
+every: api.Servers = api.servers()
+print(api.shards(), api.shard_of("mail"))  # [] and "" without [[redis.shards]]
+for server in every:
+    print(api.stats(server).enqueued)
+print(one.now())
+""",
+    ),
+    Task(
+        "Count jobs",
+        (
+            *("forkq.api.stats", "forkq.api.history", "forkq.api.Stats", "forkq.api.QueueFigures"),
+            *("forkq.api.Day", "forkq.api.damaged_keys"),
+        ),
+        """\
+from forkq import api
+
+stats: api.Stats = api.stats()
+print(stats.enqueued, stats.retry, stats.dead, stats.busy)
+for queue in stats.queues:  # each a QueueFigures
+    print(queue.name, queue.size, queue.latency)
+for day in api.history(days=7):  # each a Day
+    print(day.date, day.processed, day.failed)
+assert api.damaged_keys() == []
+""",
+    ),
+    Task(
+        "Look at queues, and control them",
+        (
+            *("forkq.api.Queue", "forkq.api.queue_names", "forkq.api.queues", "forkq.api.Limits"),
+            *("forkq.api.queue_reports", "forkq.api.QueueReport", "forkq.api.QueueState"),
+            "forkq.api.Hold",
+        ),
+        """\
+from forkq import api
+from jobs import welcome
+
+welcome.perform_async(7)
+mail = api.Queue("mail")
+mail.limit = 5  # at once, on all hosts
+mail.rate = "100/minute"
+mail.pause(by="anna")
+report: api.QueueReport = mail.report()
+state: api.QueueState = report.state
+hold: api.Hold = report.holds[0]
+print(state.size, state.paused_by, hold.text)
+mail.resume()
+mail.reset()
+print(api.queue_names(), len(api.queues()), len(api.queue_reports("m*")))
+print([state.name for state in api.Limits()])
+""",
+    ),
+    Task(
+        "Find a job",
+        (
+            *("forkq.api.find", "Found", "forkq.api.entry", "forkq.api.is_alive"),
+            *("forkq.api.JobEntry", "forkq.api.JobEvent", "forkq.api.Crash"),
+        ),
+        """\
+from forkq import api
+from jobs import welcome
+
+jid = welcome.perform_async(7)
+found = api.find(jid)  # a Found, or None
+assert found is not None and found.location == "queued"
+assert api.is_alive(jid)  # it runs or will run
+entry: api.JobEntry | None = api.entry(jid)  # to read it, and to act on it
+assert entry is not None
+print(entry.name, entry.args, entry.queue)
+for event in entry.events:  # each a JobEvent
+    print(event.at, event.what, event.detail)
+for crash in entry.crashes:  # each a Crash
+    print(crash.why, crash.rss)
+entry.delete()
+""",
+    ),
+    Task(
+        "Look at dead, failed and scheduled jobs",
+        (
+            *("forkq.api.DeadSet", "forkq.api.RetrySet", "forkq.api.ScheduledSet"),
+            *("forkq.api.JobSet", "forkq.api.job_set", "forkq.api.Filter"),
+        ),
+        """\
+from forkq import api
+from jobs import Import, welcome
+
+welcome.perform_in(3600, 7)
+later: api.JobSet = api.ScheduledSet()
+print(later.size, [entry.args for entry in later.page(0, 25)])
+reports = api.Filter(job="jobs.Import", older_than=3600)
+for entry in api.DeadSet().scan(reports):
+    print(entry.jid, entry.error_class)
+print(api.RetrySet().count(reports), api.job_set("dead").size)
+""",
+    ),
+    Task(
+        "Act on many jobs",
+        ("forkq.api.Outcome", "forkq.api.undo"),
+        """\
+from forkq import api
+from jobs import Import
+
+Import.perform_bulk([("a.csv",), ("b.csv",)])
+imports = api.Queue("imports")
+outcome: api.Outcome = imports.delete_all(api.Filter(match="a.csv"), undo=True)
+assert outcome.done == 1
+api.undo(outcome.undo)  # within ten minutes
+api.DeadSet().retry_all(api.Filter(error="TimeoutError"), fresh=True)
+api.RetrySet().kill_all(api.Filter(job="jobs.Import"), dry_run=True)
+""",
+    ),
+    Task(
+        "See what fails",
+        ("forkq.api.failures", "forkq.api.FailureGroups", "forkq.api.FailureGroup"),
+        """\
+from forkq import api
+
+found: api.FailureGroups = api.failures()
+for group in found:  # each a FailureGroup, the largest first
+    print(group.job, group.error, group.count, group.message)
+    api.DeadSet().retry_all(group.where)
+""",
+    ),
+    Task(
+        "See what runs",
+        (
+            *("forkq.api.running", "forkq.api.RunningJob", "forkq.api.WorkSet", "forkq.api.stuck"),
+            *("forkq.api.ran_twice", "forkq.api.RanTwice"),
+        ),
+        """\
+from forkq import api
+
+for job in api.running():  # each a RunningJob, the longest first
+    print(job.job, job.elapsed, job.progress)
+for job in api.stuck(minutes=30):  # no progress for so long
+    api.WorkSet().dump_stack(job.jid)
+again: api.RanTwice | None = api.ran_twice("b4a577edbccf1d805744efa9")
+if again is not None:
+    print(again.identity, again.at)
+""",
+    ),
+    Task(
+        "See who runs it, and order about",
+        ("forkq.api.processes", "forkq.api.Process", "forkq.api.ProcessSet", "forkq.api.Tree"),
+        """\
+from forkq import api
+
+for process in api.processes():  # each a Process
+    print(process.identity, process.busy, process.rss)
+    if process.tag == "old":
+        api.ProcessSet().quiet(process.identity)
+for tree in api.ProcessSet().trees():  # each a Tree
+    print(tree.hostname, tree.busy, tree.concurrency)
+""",
+    ),
+    Task(
+        "Release a class that killed processes",
+        ("forkq.api.held_classes", "forkq.api.release_class", "forkq.api.HeldClass"),
+        """\
+from forkq import api
+
+for held in api.held_classes():  # each a HeldClass
+    print(held.name, held.deaths, held.waiting)
+    api.release_class(held.name)  # its fault is mended
+""",
+    ),
+    Task(
+        "Read run times and rates",
+        (
+            *("forkq.api.Metrics", "forkq.api.MetricsReport", "forkq.api.ClassMetrics"),
+            *("forkq.api.Point", "forkq.api.Histogram", "forkq.api.Deploy"),
+        ),
+        """\
+from forkq import api
+
+hour: api.MetricsReport = api.Metrics().over(minutes=60)
+for one in hour.classes:  # each a ClassMetrics, with a Point for each minute
+    print(one.job, one.processed, one.failed, one.average, len(one.points))
+times: api.Histogram = api.Metrics().histogram("jobs.welcome")
+print(times.count, times.percentiles())
+for deploy in api.Metrics().deploys():  # each a Deploy
+    print(deploy.at, deploy.label)
+""",
+    ),
+    Task(
+        "Change periodic jobs at run time",
+        (
+            *("forkq.api.cron.add", "forkq.api.cron.list", "forkq.api.cron.get"),
+            *("forkq.api.cron.pause", "forkq.api.cron.resume", "forkq.api.cron.run"),
+            *("forkq.api.cron.history", "forkq.api.cron.remove", "forkq.api.cron.has_leader"),
+            *("forkq.api.cron.Periodic", "forkq.api.cron.Run", "Entry", "Schedule"),
+        ),
+        """\
+from forkq.api import cron
+
+report: cron.Periodic = cron.add("report", "0 7 * * mon", "shop.Report", args=[7])
+print(report.entry.schedule.expression, report.ticks(3))  # an Entry, its Schedule
+cron.pause("report")
+cron.resume("report")
+jid = cron.run("report")  # now, by hand
+for run in cron.history("report"):  # each a Run
+    print(run.event, run.at)
+assert cron.get("report").name in [one.name for one in cron.list()]
+print(cron.has_leader())
+cron.remove("report")
+""",
+    ),
+    Task(
+        "Ask from asyncio",
+        ("forkq.api.aio.run", "forkq.api.aio.pages", "forkq.api.aio.close"),
+        """\
+import asyncio
+
+from forkq import api
+from forkq.api import aio
+
+
+async def main() -> None:
+    stats = await aio.run(api.stats)
+    print(stats.enqueued)
+    async for entries in aio.pages(api.DeadSet().scan()):
+        print(len(entries))
+    await aio.close()
+
+
+asyncio.run(main())
+""",
+    ),
+    Task(
+        "Test code that pushes",
+        (
+            *("forkq.testing.fake", "forkq.testing.inline", "forkq.testing.real"),
+            *("forkq.testing.refused", "forkq.testing.recorded", "forkq.testing.drain"),
+            *("forkq.testing.enqueued", "forkq.testing.not_enqueued"),
+            *("forkq.testing.RecordedJobs", "forkq.testing.RecordedJob"),
+            *("forkq.testing.JobsMixin", "forkq.testing.PushRefused", "forkq.testing.ForkqServer"),
+        ),
+        """\
+from unittest import TestCase
+
+from forkq import testing
+from jobs import Import, welcome
+
+with testing.fake() as jobs:  # a RecordedJobs
+    welcome.perform_async(7)
+    assert testing.recorded() is jobs
+    [job] = testing.enqueued(welcome, args=[7])  # a RecordedJob
+    assert job.queue == "mail"
+    testing.not_enqueued(Import)
+    assert testing.drain() == 1  # runs it
+
+with testing.inline():
+    welcome.perform_async(8)  # runs at once
+
+with testing.refused():
+    try:
+        welcome.perform_async(9)
+    except testing.PushRefused as error:
+        print(error)
+
+with testing.real():  # against a server; pytest's fixture forkq_server is a ForkqServer
+    welcome.perform_async(10)
+
+
+class MailTest(testing.JobsMixin, TestCase):
+    def test_a_mail_is_sent(self) -> None:
+        welcome.perform_async(7)
+        testing.enqueued(welcome)
+""",
+    ),
+)
