@@ -286,7 +286,7 @@ def test_a_killing_child_during_the_stop_changes_nothing(
     forkq.wait_log("stopping")
     with contextlib.suppress(psutil.NoSuchProcess):  # on a slow machine the stop may be over
         victim.kill()
-    assert forkq.wait(deadline=within(1 + BEYOND)) == 0
+    assert forkq.wait(deadline=1 + BEYOND) == 0
     forkq.assert_gone(deadline=0.2)
     assert sorted(waiting(redis)) == sorted(jids)
     assert len(journal.lines("begin")) == 2

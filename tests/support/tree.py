@@ -185,12 +185,14 @@ class ForkqTree:
         self.process.send_signal(number)
 
     def wait(self, deadline: float = 40.0) -> int:
-        """Wait for the master's end and return its exit code (-9 if SIGKILL ended it)."""
+        """Wait for the master's end and return its exit code (-9 if SIGKILL ended it).
+
+        The deadline is that of a free machine, as in `wait_until`."""
         try:
-            return self.process.wait(deadline)
-        except subprocess.TimeoutExpired:
-            message = f"the master lived on for {deadline:g} s; {self._account()}"
-            raise AssertionError(message) from None
+            wait_until(lambda: self.process.poll() is not None, deadline=deadline, what="its end")
+        except NotInTime as error:
+            raise NotInTime(f"the master lived on: {error}; {self._account()}") from None
+        return self.process.wait()
 
     def stop(self, deadline: float = 40.0) -> int:
         """SIGTERM, and the exit code once the master has ended."""
