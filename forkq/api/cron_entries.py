@@ -11,7 +11,7 @@ from typing import Final
 from ..cron.entry import Entry
 from ..errors import ForkqError, InvalidSchedule
 from ..servers import Server
-from ..store.services import running_services
+from ..store.process_info import running_services
 from .cron_runs import Run, merged
 
 _MOST_NAMES: Final = 10

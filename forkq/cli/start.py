@@ -53,8 +53,7 @@ from ..store.connection import ConnectionLost, RedisConnection, RedisError
 from ..store.dead_set import DeadSetLimits
 from ..store.recovery import Recovery
 from ..store.refusals import failure, refuses
-from ..store.rights import check_rights
-from ..store.server_check import check_files
+from ..store.server_check import check_files, check_rights
 from ..store.unserved_queues import finish
 from ..wire.keys import Keys
 from ..wire.redis_url import EMBEDDED, redacted_url

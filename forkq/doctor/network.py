@@ -9,7 +9,7 @@ from typing import Final
 from ..screens.checks import LATENCY
 from ..store.connection import RedisConnection
 from ..store.refusals import RIGHTS
-from ..store.rights import missing_rights
+from ..store.server_check import missing_rights
 from ..store.server_time import TOLERANCE, measure_clocks
 from .finding import Finding, unchecked
 from .server import ExaminedServer

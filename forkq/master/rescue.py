@@ -28,7 +28,6 @@ from ..store.connection import (
     ResponseError,
 )
 from ..store.crash_record import ProcessDeath
-from ..store.failed_leases import mark_failed
 from ..store.recovery import Recovered, Recovery
 from ..store.scripts import (
     CHILD_ENDED,
@@ -257,10 +256,8 @@ class Rescue:
             )
             return (yield from recovering)
         if child.errors:
-            failed = mark_failed(
-                self._recovery, child.queues, child.identity, child.errors, child.ran
-            )
-            for job in (yield from failed):
+            mark = self._recovery.mark_failed
+            for job in (yield from mark(child.queues, child.identity, child.errors, child.ran)):
                 self._log.error("job failed: its child was removed because of it", job=job)
         return (yield from self._recovery.requeue(child.queues, child.identity))
 

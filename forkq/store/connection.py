@@ -10,9 +10,8 @@ from typing import Any, Final
 from ..wire.password_source import PasswordSource
 from ..wire.redis_url import redacted_url
 from .damage import damaged, message
-from .readable import readable
 from .redis_py import Command as Command  # noqa: PLC0414 - for callers
-from .redis_py import OnChange, Packed, RawConnection, exceptions
+from .redis_py import OnChange, Packed, RawConnection, exceptions, readable
 from .redis_py import pack as pack  # noqa: PLC0414 - as above
 from .scripts import Call as Call  # noqa: PLC0414 - as above
 from .scripts import Script

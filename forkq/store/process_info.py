@@ -1,7 +1,9 @@
-"""What forkq's children and Sidekiq's processes write about themselves: how others read it."""
+"""What forkq's children and clocks and Sidekiq's processes write about themselves: how others read
+it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -79,3 +81,15 @@ def live_processes(
         with suppress(*UNREADABLE):
             found.append(process_info(raw))
     return found
+
+
+def running_services(
+    connection: RedisConnection, keys: Keys, services: Iterable[str]
+) -> frozenset[str]:
+    """Those of ``services`` that run: their clocks announce it (clock/cron/services.py). Raises
+    ConnectionLost or RedisError."""
+    names = sorted(services)
+    if not names:
+        return frozenset()
+    found = connection.call("MGET", *map(keys.cron_origin, names))
+    return frozenset(name for name, value in zip(names, found, strict=True) if value is not None)

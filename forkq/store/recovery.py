@@ -1,5 +1,7 @@
 """Giving the jobs of a dead owner back: by the master for its children, by the clock for processes
 without a living master.
+
+The master marks the job that it ends itself as failed in its lease first (``mark_failed``).
 """
 
 from __future__ import annotations
@@ -9,15 +11,20 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from ..errors import MalformedPayload
 from ..limits.patterns import decoded_names, is_pattern, matching
 from ..units import format_duration
 from ..wire.lease import is_solo, owner
-from ..wire.printable import shown_name
+from ..wire.lease import lease as lease_name
+from ..wire.marks import mark_failed as add_mark
+from ..wire.marks import marks_of
+from ..wire.payload import dumps, loads_head
+from ..wire.printable import class_and_jid, shown_name
 from .connection import Call, DamagedKey, RedisConnection, RedisError, ResponseError
 from .crash_record import BURY, Lease, Move, ProcessDeath, spliced, stamped, unchanged
 from .dead_set import DeadSetLimits
 from .held_classes import DEADLY_DEATHS, WITHIN, death
-from .scripts import LEASES_OF_OWNER, REQUEUE
+from .scripts import LEASES_OF_OWNER, MARK_FAILED, REQUEUE
 from .steps import Steps, checked
 
 if TYPE_CHECKING:
@@ -240,6 +247,43 @@ class Recovery:
         progress.moved += int(moved) - len(burials)
         progress.add(burials)
         del progress.unconfirmed[len(progress.unconfirmed) - len(burials) :]
+
+    def mark_failed(
+        self,
+        queues: Sequence[str],
+        identity: str,
+        errors: Mapping[int, BaseException],
+        ran: Mapping[int, float],
+    ) -> Steps[list[str]]:
+        """Marks the leases of ``identity`` with these sequence numbers: their jobs have failed in a
+        process that cannot settle them, and the next child that fetches one settles it by its own
+        rules (wire/marks.py). ``ran`` says for how many seconds they had run. Returns which jobs
+        they are. May be done again."""
+        names = {
+            lease_name(identity, number).encode(): (error, ran.get(number))
+            for number, error in errors.items()
+        }
+        marked = []
+        for part, leases in (yield from self.list_all(queues, identity)):
+            for lease in leases:
+                if lease.name in names:
+                    marked += yield from self._mark(part, lease, *names[lease.name])
+        return marked
+
+    def _mark(
+        self, queues: Sequence[str], lease: Lease, error: BaseException, ran: float | None
+    ) -> Steps[list[str]]:
+        payload = yield from self.payload(queues, lease)
+        if payload is None:
+            return []  # acknowledged just before
+        try:
+            job = loads_head(payload)
+        except MalformedPayload:
+            return []
+        add_mark(marks_of(job), error, ran)
+        inflight = self.dead_set.keys.inflight(queues[lease.queue - 1])
+        [moved] = checked((yield [Call(MARK_FAILED, (inflight,), (lease.name, dumps(job)))]))
+        return [class_and_jid(payload)] if moved else []
 
     def forget(self, identity: str) -> Steps[None]:
         """Deletes what a dead process wrote about itself."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import encodings.idna  # noqa: F401 - else getaddrinfo imports it late (route._before_fork)
 import inspect
 import os
+import select
 import socket
 import ssl
 import struct
@@ -35,7 +36,6 @@ from ..errors import ConfigError
 from ..wire.password_source import PasswordSource
 from ..wire.redis_url import redacted_url
 from .password import PasswordUnreadable, read_password
-from .readable import input_check
 
 Command: TypeAlias = "tuple[Any, ...]"
 Packed: TypeAlias = bytes  # commands that ``pack`` has made ready to be sent
@@ -377,3 +377,23 @@ def _set_tls(options: dict[str, Any]) -> None:
     options["ssl_check_hostname"] = wanted and options.get("ssl_cert_reqs") != "none"
     if "ssl_min_version" in options:
         options["ssl_min_version"] = ssl.TLSVersion(int(options["ssl_min_version"]))
+
+
+def readable(descriptors: Iterable[int], seconds: float) -> list[int]:
+    """Waits up to so many seconds. Returns the descriptors that can be read without waiting."""
+    if not hasattr(select, "poll"):  # Windows
+        return select.select(list(descriptors), [], [], max(0.0, seconds))[0]
+    poller = select.poll()  # select() cannot watch descriptors from 1024 on
+    for fd in descriptors:
+        poller.register(fd, select.POLLIN)
+    return [fd for fd, _ in poller.poll(max(0.0, seconds) * 1000)]
+
+
+def input_check(fd: int) -> Callable[[], object]:
+    """A function whose result is true if ``fd`` can be read without waiting: for one that is asked
+    often. Not thread-safe."""
+    if not hasattr(select, "poll"):  # Windows
+        return partial(readable, [fd], 0)
+    poller = select.poll()
+    poller.register(fd, select.POLLIN)
+    return partial(poller.poll, 0)

@@ -14,8 +14,7 @@ from urllib.parse import urlsplit
 
 from ..wire.password_source import PasswordSource
 from ..wire.redis_url import SentinelUrl, sentinel_url
-from .readable import readable
-from .redis_py import Connector, Packed, RawConnection, exceptions
+from .redis_py import Connector, Packed, RawConnection, exceptions, readable
 from .refusals import refuses
 
 Address: TypeAlias = "tuple[str, int]"

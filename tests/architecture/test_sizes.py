@@ -21,7 +21,6 @@ LARGE_ROOMS: Final = {
     "forkq/api": 31,
     "forkq/master": 32,
     "forkq/runtime": 26,
-    "forkq/store": 29,
 }
 
 

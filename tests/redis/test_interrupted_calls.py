@@ -54,7 +54,6 @@ FILES = (
     "forkq/store/connection.py",
     "forkq/store/pool.py",
     "forkq/store/push_steps.py",
-    "forkq/store/readable.py",
     "forkq/store/redis_py.py",
     "forkq/store/route.py",
     "contextlib.py",

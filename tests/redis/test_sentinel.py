@@ -13,9 +13,8 @@ from forkq.store.connection import ConnectionLost, RedisConnection, ResponseErro
 from forkq.store.outage import ended_idle
 from forkq.store.redis_py import exceptions
 from forkq.store.refusals import failure, refuses
-from forkq.store.rights import check_rights
 from forkq.store.sentinel import MasterLost, SentinelView, UnknownMaster
-from forkq.store.server_check import check_usable, server_info
+from forkq.store.server_check import check_rights, check_usable, server_info
 from forkq.wire.keys import Keys
 from forkq.wire.password_source import PasswordSource
 from tests.redis.proxy import Proxy

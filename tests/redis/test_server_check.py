@@ -16,8 +16,7 @@ from forkq.client import Client
 from forkq.errors import ConfigError, NotPermitted, ServerReadOnly, ServerUnavailable
 from forkq.store.connection import ConnectionLost, RedisConnection
 from forkq.store.refusals import failure, refuses
-from forkq.store.rights import check_rights
-from forkq.store.server_check import check_files, check_usable, server_info
+from forkq.store.server_check import check_files, check_rights, check_usable, server_info
 from forkq.wire.keys import Keys
 from tests.support.documents import redis_rights
 from tests.support.sentinels import Sentinel

@@ -19,7 +19,6 @@ from forkq.runtime import shared_files
 from forkq.runtime.deadlines import DeadlineTable, next_deadline, overdue
 from forkq.store.connection import RedisConnection
 from forkq.store.dead_set import DeadSetLimits
-from forkq.store.failed_leases import mark_failed
 from forkq.store.recovery import Recovery
 from forkq.store.steps import carry_out
 from forkq.wire.keys import Keys
@@ -370,7 +369,7 @@ def test_the_lease_of_an_overdue_job_is_marked_and_all_go_back_in_their_order(
     try:
         for _ in range(2):  # as after a lost reply
             found = carry_out(
-                connection, mark_failed(recovery, ["default"], IDENTITY, error, {8: 2.5})
+                connection, recovery.mark_failed(["default"], IDENTITY, error, {8: 2.5})
             )
             assert found == ["J j8"]
         carry_out(connection, recovery.requeue(["default"], IDENTITY))

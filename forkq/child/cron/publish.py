@@ -20,8 +20,8 @@ from ...limits.patterns import matches_any
 from ...runtime.assignment import Assignment
 from ...runtime.log import LogOnce
 from ...store.connection import RedisConnection
+from ...store.process_info import running_services
 from ...store.scripts import CRON_CLAIM, CRON_PUBLISH
-from ...store.services import running_services
 from ...wire.keys import Keys
 from ...wire.payload import DEFAULT_QUEUE
 
