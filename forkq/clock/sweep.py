@@ -8,21 +8,27 @@ see the process watches over it. A record expires when its owner sends no heartb
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ..limits.patterns import decoded_names
 from ..runtime.liveness import liveness_of, pid_scope, pid_scope_of
 from ..runtime.log import LogOnce
-from ..store.connection import ConnectionLost, DamagedKey, RedisConnection, RedisError
+from ..store.connection import (
+    ConnectionLost,
+    DamagedKey,
+    OutOfMemory,
+    RedisConnection,
+    RedisError,
+)
 from ..store.crash_record import ProcessDeath
 from ..store.recovery import Recovery
 from ..store.steps import carry_out
 from ..wire.keys import Keys
 from ..wire.times import now
-from .host_watch import HostWatch, Monotonic
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -39,8 +45,17 @@ _SHORTEST_PAUSE: Final = 0.1
 _FORGET_QUEUES_AFTER: Final = 86_400.0
 # The master of a child that died tries to rescue it once a second, and knows how it died.
 _RESCUE_TIME: Final = 3.0
+# The note of a host outlives two sweeps of a clock that has lost Redis for a moment. It expires
+# earlier than the record of a child that sends heartbeats: see HostWatch.
+_WATCH_TTL: Final = 45
+# A clock that did not sweep for longer than this cannot tell which records expired meanwhile.
+_LONGEST_GAP: Final = 30.0
+# After a failure, children send a heartbeat and clocks sweep again within this time.
+_SETTLING: Final = 20.0
 
 _MOST_FORGOTTEN: Final = 1000  # names of queues that one sweep forgets
+
+Monotonic: TypeAlias = "Callable[[], float]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,3 +277,39 @@ def _seconds_left(pttl: int | Exception) -> float | None:
     if pttl == -2:
         return None
     return pttl / 1000 if pttl >= 0 else _PERIOD
+
+
+class HostWatch:
+    """Keeps the note of this clock's pid scope, and tells from when on a missing record means that
+    its owner is gone.
+
+    The note holds a random mark. Every clock of the same pid scope renews the note and keeps its
+    mark. The note expires sooner than the record of a child that sends heartbeats. So if the note
+    is missing or has another mark, such records may be missing as well: the server came back with
+    old data, or its wall clock jumped. If this clock itself did not look for a while, other
+    processes may not have reached Redis either. In both cases records are not trusted for a time.
+    """
+
+    def __init__(self, keys: Keys, connection: RedisConnection, monotonic: Monotonic) -> None:
+        self.trusted_from = 0.0  # monotonic
+        self._key = keys.host(pid_scope())
+        self._connection = connection
+        self._monotonic = monotonic
+        self._mark: bytes | None = None
+        self._renewed_at = float("-inf")
+
+    def renew(self) -> None:
+        """Renews the note, and sets ``trusted_from``. Raises ConnectionLost or RedisError."""
+        mark = self._connection.call("GETEX", self._key, "EX", _WATCH_TTL) or self._write_note()
+        now = self._monotonic()
+        if mark != self._mark or now > self._renewed_at + _LONGEST_GAP:
+            self.trusted_from = now + _SETTLING
+        self._mark, self._renewed_at = mark, now
+
+    def _write_note(self) -> bytes | None:
+        mark = secrets.token_hex(6)
+        try:
+            self._connection.call("SET", self._key, mark, "EX", _WATCH_TTL)
+        except OutOfMemory:
+            return self._mark  # a full server must not keep the clock from recovering jobs
+        return mark.encode()

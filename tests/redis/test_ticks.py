@@ -20,7 +20,7 @@ from redis.exceptions import ResponseError
 from forkq.child.cron.outcome import CronOutcomes, Outcome
 from forkq.child.failure.retry import Bury, Decision, Drop, Retry
 from forkq.child.job_run import JobRun
-from forkq.clock.cron import overlap, ticks
+from forkq.clock.cron import enqueue, ticks
 from forkq.clock.cron.enqueue import CronEnqueuer
 from forkq.clock.cron.services import RunningServices
 from forkq.cron.entry import Entry
@@ -812,7 +812,7 @@ def test_a_deep_queue_is_not_searched_at_every_tick(
         searched.append(arguments)
         return find(*arguments, **more)
 
-    monkeypatch.setattr(overlap, "find", count)
+    monkeypatch.setattr(enqueue, "find", count)
     sim.define(entry("* * * * * *", overlap="skip"))
     sim.advance_to(START + 30, by=1)
     assert len(searched) == 1

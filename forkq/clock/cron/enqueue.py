@@ -16,12 +16,12 @@ from ...cron.entry import Entry
 from ...every import DEFAULTS
 from ...runtime.log import LogOnce
 from ...store.connection import RedisConnection, ResponseError, refused
+from ...store.find_job import Location, find
 from ...store.scripts import CRON_TICK
 from ...wire.keys import Keys
 from ...wire.payload import DEFAULT_QUEUE, dumps, new_jid
 from ...wire.times import now
 from .entries import CronEntries, far_ahead
-from .overlap import Overlap
 from .services import RunningServices
 from .ticks import EntryTicks, Miss, Step, steps
 
@@ -32,6 +32,11 @@ if TYPE_CHECKING:
 _LONGEST_WORK: Final = 0.2
 # When an entry that the server refused is tried again.
 _RETRY_AFTER: Final = 5.0
+# So long a job that was found counts as still there: the clock does not search a deep queue at
+# every tick of an entry that ticks every second.
+_TRUSTED_FOR: Final = 60.0
+
+_LOCATIONS: Final[tuple[Location, ...]] = ("running", "queued")
 
 # The reply of cron_tick.lua: the outcome and its detail.
 Reply: TypeAlias = "tuple[bytes, bytes]"
@@ -208,3 +213,36 @@ def _payload(entry: Entry, tick: int, jid: str) -> bytes:
     marks = {"cron": entry.name, "tick": tick}
     made["forkq"] = {**own, **marks} if isinstance(own, dict) else marks
     return dumps({**made, "enqueued_at": at})
+
+
+class Overlap:
+    """Whether the latest job of an entry is queued or runs: for ``overlap = "skip"``.
+
+    The entry's note (keys.cron_pending) names that job until the child that ran it removes the
+    note. A crash of that child leaves the note behind. So the clock looks for the job itself, and
+    remembers for a while which ones it has found.
+    """
+
+    def __init__(self, keys: Keys, connection: RedisConnection) -> None:
+        self._keys = keys
+        self._connection = connection
+        self._found: dict[str, tuple[str, float]] = {}
+
+    def is_unfinished(self, name: str, jid: str, queue: str) -> bool:
+        """Whether job ``jid`` of the entry ``name`` runs or is in a queue; most likely in
+        ``queue``. A job that failed and waits for its retry does not count."""
+        known, until = self._found.get(name, ("", 0.0))
+        if known == jid and time.monotonic() < until:
+            return True
+        unfinished = self._search(jid, queue)
+        if unfinished:
+            self._found[name] = (jid, time.monotonic() + _TRUSTED_FOR)
+        else:
+            self._found.pop(name, None)
+        return unfinished
+
+    def _search(self, jid: str, queue: str) -> bool:
+        found = find(self._connection, self._keys, jid, locations=_LOCATIONS, queues=(queue,))
+        if found is None:  # the entry's queue may have changed since
+            found = find(self._connection, self._keys, jid, locations=_LOCATIONS)
+        return found is not None

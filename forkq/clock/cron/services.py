@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from ...store.connection import OutOfMemory, RedisConnection, ResponseError, refused
 from ...store.outage import Outage
+from ...store.process_info import running_services
 from ...store.scripts import LEADER_CLAIM
-from ...store.services import running_services
 from ...wire.keys import Keys
 
 if TYPE_CHECKING:
