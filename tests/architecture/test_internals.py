@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import re
-import sys
 import textwrap
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
 from forkq.child.heartbeat import tasks
-from forkq.runtime.pipe import Fact, Order
+from tests.support import internals_page
 from tests.support.documents import ROOT, Snippet, snippets
 from tests.support.package_source import PACKAGE
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 INTERNALS = ROOT / "docs" / "internals.md"
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
@@ -55,16 +48,10 @@ def test_the_way_of_a_job_is_shown() -> None:
     assert any("_fetch.fetcher.done(unit)" in excerpt.text for excerpt in excerpts())
 
 
-def test_the_orders_and_facts_are_those_of_the_pipe() -> None:
-    found = re.search(
-        r"\*\*orders\*\* .*?\((`.*?`)\);.*?\*\*facts\*\* .*?\((`.*?`)\)\.",
-        INTERNALS.read_text(),
-        re.DOTALL,
+def test_the_lists_are_made_of_the_source() -> None:
+    assert internals_page.page() == INTERNALS.read_text(), (
+        "stale: run python -m tests.support.internals_page"
     )
-    assert found is not None
-    for listed, messages in zip(found.groups(), (Order, Fact), strict=True):
-        names = set(re.findall(r"`(\w+)", listed))
-        assert names == {message.__name__ for message in get_args(messages)}
 
 
 def test_the_tasks_of_the_heartbeat_are_those_of_its_file() -> None:
@@ -81,17 +68,6 @@ def test_the_tasks_of_the_heartbeat_are_those_of_its_file() -> None:
 def test_the_rooms_are_the_folders_of_the_package() -> None:
     rooms = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
     assert set(re.findall(r"^\| `forkq/(\w+)/` \|", INTERNALS.read_text(), re.MULTILINE)) == rooms
-
-
-def test_the_order_of_the_rooms_is_the_one_that_is_checked() -> None:
-    line = re.search(r"^`(errors, .*)`$", INTERNALS.read_text(), re.MULTILINE)
-    assert line is not None
-    shown = [set(part.split(", ")) for part in line[1].split(" < ")]
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    layers = project["tool"]["importlinter"]["contracts"][0]["layers"]
-    checked = [set(layer.split(" : ")) for layer in reversed(layers) if layer != "__main__"]
-    named = [{"root modules"} if "job" in layer else layer for layer in checked]
-    assert shown == [{room for room in layer if room[0] != "("} - {"version"} for layer in named]
 
 
 def test_the_folders_of_the_tests_are_listed() -> None:
