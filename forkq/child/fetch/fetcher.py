@@ -355,7 +355,8 @@ class Fetcher:
         return count.ended + count.due > 0 or self._channel.under_way is not None
 
     def _make_plan(self) -> Leased:
-        count, units = self._leases.count(), self._leases.units().values()
+        units = self._leases.units().values()
+        count = self._leases.count()  # second: meanwhile others take ready units, and add none
         began = (unit.taken for unit in islice(units, len(units) - count.ready))
         now = monotonic()
         self._plan = self._pace.plan(now, count.started, began)

@@ -4,6 +4,8 @@ one; time, Redis and the network are made up, so that a busy machine changes not
 from __future__ import annotations
 
 import time
+from collections import deque
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -164,3 +166,27 @@ def test_a_round_trip_that_was_measured_as_too_long_is_corrected(clock: Clock) -
         clock.now += JOB
         child.fetcher.done(unit)
     assert child.pace.horizon == pytest.approx(0.005)
+
+
+@pytest.mark.parametrize("look", ["count", "units"])
+def test_a_plan_is_made_while_processors_take_and_end_all_that_is_ready(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, look: str
+) -> None:
+    """After one of the fetcher's looks at what is leased, whichever is the first."""
+    child = Child(clock, FakeChannel(clock, 1e-3), 10)
+    child.take()
+    place: deque[UnitOfWork] = deque()
+    looks, take = getattr(child.leases, look), child.leases.taker(place)
+
+    def look_late() -> Any:
+        seen = looks()
+        with suppress(IndexError):
+            while True:
+                next(take)
+                child.fetcher.done(place.popleft())
+        return seen
+
+    assert child.leases.count().ready > 1
+    monkeypatch.setattr(child.leases, look, look_late)
+    child.fetcher._make_plan()
+    assert child.leases.count().ready == 0
