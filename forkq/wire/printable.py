@@ -15,7 +15,7 @@ from types import NoneType, WrapperDescriptorType
 from typing import Any, Final, NamedTuple
 
 from ..errors import ForkqError, MalformedPayload, Shutdown
-from .payload import loads
+from .payload import loads_head
 
 # How many characters of a name (a job's, a queue's, a jid) forkq shows.
 NAME_LIMIT: Final = 200
@@ -51,9 +51,9 @@ def shown_name(text: object) -> str:
 
 
 def class_and_jid(payload: bytes) -> str:
-    """Class and jid of a job, to show."""
+    """Class and jid of a job, to show. The arguments are not read: they may be large."""
     try:
-        job = loads(payload)
+        job = loads_head(payload)
     except MalformedPayload:
         return "malformed payload"
     return f"{shown_name(job['class'])} {shown_name(job.get('jid'))}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from forkq.wire.payload import (
     dumps,
     loads,
 )
+from forkq.wire.printable import class_and_jid
 from forkq.wire.validation import validate
 from tests.support.payloads import nested
 
@@ -148,3 +150,16 @@ def test_the_bounds_of_the_file_are_bounded_themselves(tmp_path: Any) -> None:
     with pytest.raises(ConfigError, match="from 1024 to 33554432") as wrong:
         load(file, {}, {}, tmp_path)
     assert "from 10 to 400" in str(wrong.value)
+
+
+def test_to_name_a_job_takes_no_more_memory_than_its_payload() -> None:
+    """The master names a job that has gone on beyond its hard limit, and a child its jobs when it
+    is asked for stacks: 3 MB of empty lists would take 60."""
+    raw = b'{"class":"J","jid":"m1","args":[[]' + b",[]" * 1_000_000 + b"]}"
+    tracemalloc.start()
+    try:
+        assert class_and_jid(raw) == "J m1"
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * len(raw)
