@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
-
-import msgspec
 
 from ..errors import InvalidJob, MalformedPayload
 from ..store.connection import Command, RedisConnection
@@ -16,15 +13,13 @@ from ..store.steps import checked
 from ..wire.keys import Keys
 from ..wire.malformed import wrap_malformed
 from ..wire.marks import KEY, is_suspect
-from ..wire.payload import DEFAULT_QUEUE, dumps, keys_at_end, loads_head
+from ..wire.payload import DEFAULT_QUEUE, dumps, keys_at_ends, loads_head
 from ..wire.times import now
 
 # Small enough that no script delays the server's other clients, large enough that many due jobs are
 # moved soon. The bytes bound the memory that a batch of large jobs takes: so many, and one job.
 _BATCH: Final = 100
 _BYTES: Final = 1 << 19
-# The name of the queue as JSON, in the beginning of a payload.
-_QUEUE: Final = rb'"queue"\s*:\s*("(?:[^"\\]|\\.)*")'
 
 
 @dataclass(slots=True)
@@ -146,16 +141,5 @@ def _unread(rank: int, length: int, head: bytes, end: bytes) -> _Move:
     """The move of a large job, of which the clock knows the two ends. It stays as it is. forkq and
     Ruby write the queue before the arguments, others perhaps after them; without one it is
     buried."""
-    queue: Any = None
-    if found := re.search(_QUEUE, head.partition(b'"args"')[0]):
-        queue = _text(found[1])
-    elif last := keys_at_end(end, b"queue"):
-        queue = last[1]["queue"]
+    queue = keys_at_ends(head, end, "queue").get("queue")
     return _Move(queue if type(queue) is str and queue else None, head, length, rank=rank)
-
-
-def _text(json: bytes) -> str | None:
-    try:
-        return msgspec.json.decode(json, type=str)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return None

@@ -8,7 +8,6 @@ counted, the job runs no more. Called by recovery.py in the master and in the cl
 
 from __future__ import annotations
 
-import re
 import socket
 from dataclasses import dataclass
 from typing import Any, Final
@@ -26,8 +25,8 @@ from ..wire.marks import (
     mark_failed,
     marks_of,
 )
-from ..wire.payload import Payload, dumps, keys_at_end, loads_head
-from ..wire.printable import class_and_jid
+from ..wire.payload import Payload, dumps, keys_at_end, keys_at_ends, loads_head
+from ..wire.printable import class_and_jid, shown_name
 from ..wire.times import has_failed, now, stamp_failure
 from ..wire.validation import MOST_CRASHES
 from .held_classes import name_in
@@ -51,12 +50,6 @@ REQUEUE: Final = "requeue"
 ISOLATE: Final = "isolate"
 ISOLATE_LAST: Final = "isolate_last"
 BURY: Final = "bury"
-_WRAPPED: Final = rb'"wrapped"\s*:\s*"([^"\\]{1,100})"'
-_CLASS: Final = rb'"class"\s*:\s*"([^"\\]{1,100})"'
-_JID: Final = rb'"jid"\s*:\s*"([^"\\]{1,100})"'
-_BUDGET: Final = rb'"crashes"\s*:\s*([0-9]{1,9})'
-_FAILED_AT: Final = rb'"failed_at"\s*:\s*([0-9]{1,20}(?:\.[0-9]{1,20})?)'
-_ON_CRASH: Final = rb'"on_crash"\s*:\s*"([a-z]{1,20})"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +122,7 @@ class Lease:
                 return name_in(loads_head(self.payload))
             except MalformedPayload:
                 return ""
-        found = re.search(_WRAPPED, self.payload + self.end)
-        found = found or re.search(_CLASS, self.payload + self.end)
-        return found[1].decode("utf-8", "replace") if found else ""
+        return name_in(keys_at_ends(self.payload, self.end, "wrapped", "class"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,16 +176,8 @@ def _cut_end(lease: Lease) -> tuple[int, Payload | None]:
 
 
 def _options_in_ends(lease: Lease) -> Payload:
-    """The options of a large job that matter after a crash, if they stand in its two ends: before
-    its arguments, or in the last bytes."""
-    text = lease.payload.partition(b'"args"')[0] + b" " + lease.end
-    budget, on_crash = re.search(_BUDGET, text), re.search(_ON_CRASH, text)
-    found: Payload = {} if budget is None else {"crashes": int(budget[1])}
-    if on_crash is not None:
-        found["on_crash"] = on_crash[1].decode()
-    if failed := re.search(_FAILED_AT, text):
-        found["failed_at"] = float(failed[1])
-    return found
+    """The options of a large job that matter after a crash, if they stand in its two ends."""
+    return keys_at_ends(lease.payload, lease.end, "crashes", "on_crash", "failed_at")
 
 
 def _kept_whole(payload: bytes) -> tuple[int, bytes]:
@@ -204,8 +187,8 @@ def _kept_whole(payload: bytes) -> tuple[int, bytes]:
 
 def _class_and_jid_in_ends(lease: Lease) -> str:
     """Class and jid of a large job, if they stand in its two ends."""
-    found = [re.search(pattern, lease.payload + lease.end) for pattern in (_CLASS, _JID)]
-    return " ".join(match[1].decode("utf-8", "replace") if match else "?" for match in found)
+    found = keys_at_ends(lease.payload, lease.end, "class", "jid")
+    return " ".join(shown_name(found.get(key, "?")) for key in ("class", "jid"))
 
 
 def stamped(payload: bytes, queue: str, crash: ProcessDeath) -> tuple[str, int, bytes]:

@@ -111,6 +111,18 @@ def _decoded(key: str, value: msgspec.Raw) -> Any:
     return value if is_left else msgspec.json.decode(value)
 
 
+def keys_at_head(head: bytes) -> Payload:
+    """The first keys of a large payload, as far as ``head``, its first bytes, has them whole. What
+    stands before a comma is a whole object only if that comma separates the payload's own keys."""
+    at = head.rfind(b",")
+    while at >= 0:
+        found = _object(head[:at] + b"}")
+        if found is not None:
+            return found
+        at = head.rfind(b",", 0, at)
+    return {}
+
+
 def keys_at_end(end: bytes, first: bytes) -> tuple[int, Payload] | None:
     """The last keys of a large payload, from the key ``first`` on, and where in ``end``, its last
     bytes, they begin; None if they are not there. What follows a key is a whole object only if the
@@ -118,13 +130,29 @@ def keys_at_end(end: bytes, first: bytes) -> tuple[int, Payload] | None:
     key = b'"' + first + b'"'
     at = end.rfind(key)
     while at >= 0:
-        try:
-            found = msgspec.json.decode(bounded(b"{" + end[at:]), type=dict[str, Any])
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, MalformedPayload):
-            at = end.rfind(key, 0, at)
-        else:
+        found = _object(b"{" + end[at:])
+        if found is not None:
             return at, found
+        at = end.rfind(key, 0, at)
     return None
+
+
+def keys_at_ends(head: bytes, end: bytes, *names: str) -> Payload:
+    """Those of the keys ``names`` that a large payload has in its first or its last bytes, before
+    or after its arguments."""
+    found = keys_at_head(head)
+    for name in names:
+        if name not in found and (last := keys_at_end(end, name.encode())) is not None:
+            found[name] = last[1][name]
+    return {name: found[name] for name in names if name in found}
+
+
+def _object(raw: bytes) -> Payload | None:
+    """The JSON object in ``raw``; None if it is none."""
+    try:
+        return msgspec.json.decode(bounded(raw), type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, MalformedPayload):
+        return None
 
 
 def bounded(raw: bytes) -> bytes:

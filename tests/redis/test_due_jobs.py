@@ -220,6 +220,17 @@ def test_a_large_job_may_name_its_queue_after_its_arguments(
     assert not redis.exists("dead")
 
 
+@pytest.mark.parametrize("first", [{"meta": {"queue": "other"}}, {"class": "args"}])
+def test_no_value_of_a_large_job_is_taken_for_its_queue(
+    mover: DueJobMover, redis: Redis, first: dict[str, Any]
+) -> None:
+    payload = json.dumps({**first, **json.loads(large(**first))})
+    redis.zadd("schedule", {payload: 1})
+    move_all(mover)
+    assert redis.lrange("queue:q", 0, -1) == [payload.encode()]
+    assert not redis.exists("queue:other", "dead")
+
+
 def test_a_large_job_that_names_no_queue_at_either_end_is_buried(
     mover: DueJobMover, redis: Redis
 ) -> None:

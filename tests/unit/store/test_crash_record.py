@@ -161,6 +161,19 @@ def test_a_large_buried_job_keeps_it_too_where_it_is_not_read() -> None:
         assert now() - found["retried_at"] < 5
 
 
+def test_arguments_of_a_large_job_are_not_taken_for_its_own_keys() -> None:
+    """The program that pushed it has sorted its keys, so its arguments come first."""
+    looks_like = {"class": "Innocent", "jid": "x", "crashes": 1, "on_crash": "requeue"}
+    args = ["x" * 9000, looks_like]
+    raw = dumps(dict(sorted(job(args=args).items())))
+    lease = Lease(1, b"o/1", b"bare", raw[:512], raw[-4096:])
+    move = spliced(lease, "mail", ProcessDeath(signal=9, alone=True))
+    assert (lease.counted_as, lease.job) == ("J", "J m1")
+    assert move is not None
+    assert move.verdict == "isolate_last"
+    assert "failed" not in json.loads(raw[:-1] + move.text)["forkq"], "one crash ends no job"
+
+
 @pytest.mark.parametrize(
     ("crash", "words"),
     [
