@@ -1,4 +1,4 @@
-"""The sweep: finds leases whose owner is dead and whose master is not there to rescue them.
+"""The sweep: finds leases whose owner is dead and whose master does not rescue them.
 
 If this clock can see the owner's process, the process decides: the owner is dead when its process
 is gone, and alive while its process lives, however old its last heartbeat is. If this clock cannot
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
 _HOST_LOST: Final = "host lost"
+_MASTER_GONE: Final = "its host's master was gone too"
 
 # All in seconds.
 _PERIOD: Final = 15.0
@@ -43,8 +44,10 @@ _SECOND_LOOK: Final = 12.0
 _SHORTEST_PAUSE: Final = 0.1
 # A host that is back later than this, and fetches, notes its queues again.
 _FORGET_QUEUES_AFTER: Final = 86_400.0
-# The master of a child that died tries to rescue it once a second, and knows how it died.
+# The master of a child that died tries to rescue it once a second, and knows how it died: how long
+# the sweep leaves the child to it if nothing is known of the master, and if the master lives.
 _RESCUE_TIME: Final = 3.0
+_MASTERS_TIME: Final = 30.0
 # The note of a host outlives two sweeps of a clock that has lost Redis for a moment. It expires
 # earlier than the record of a child that sends heartbeats: see HostWatch.
 _WATCH_TTL: Final = 45
@@ -60,12 +63,14 @@ Monotonic: TypeAlias = "Callable[[], float]"
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A process that holds leases in ``queues``. ``process_ref`` says where it runs ("" if it has
-    not said so), ``expires`` in how many seconds its record expires (None: it is missing)."""
+    """A process that holds leases in ``queues``. ``process_ref`` and ``master_ref`` say where it
+    and its master run ("" if it has not said so), ``expires`` in how many seconds its record
+    expires (None: it is missing)."""
 
     identity: str
     queues: Sequence[str]
     process_ref: str
+    master_ref: str
     expires: float | None
 
 
@@ -137,10 +142,11 @@ class Sweep:
     def _check_dead(self, owner: Owner) -> float:
         """The owner's process is gone. Its master, if there is one, has some time to rescue it."""
         since = self._dead_since.setdefault(owner.identity, self._monotonic())
-        left = since + _RESCUE_TIME - self._monotonic()
-        if left > 0 and not self._first_sweep:
-            return left
-        self._recover_dead(owner)
+        has_master = liveness_of(owner.master_ref) == "alive"
+        left = since + (_MASTERS_TIME if has_master else _RESCUE_TIME) - self._monotonic()
+        if left > 0 and (has_master or not self._first_sweep):
+            return min(left, _RESCUE_TIME)  # the master may die meanwhile
+        self._recover_dead(owner, has_master=has_master)
         del self._dead_since[owner.identity]
         return _PERIOD
 
@@ -172,8 +178,9 @@ class Sweep:
         )
         return float(left / 1000)
 
-    def _recover_dead(self, owner: Owner) -> None:
-        crash = ProcessDeath(reason="its host's master was gone too", of_tree=True)
+    def _recover_dead(self, owner: Owner, *, has_master: bool) -> None:
+        why = "its master could not return its jobs" if has_master else _MASTER_GONE
+        crash = ProcessDeath(reason=why, of_tree=not has_master)
         steps = self._recovery.recover(owner.queues, owner.identity, crash)
         recovered = carry_out(self._connection, steps)
         carry_out(self._connection, self._recovery.forget(owner.identity))
@@ -252,7 +259,7 @@ class Sweep:
         replies = self._connection.pipeline(commands) if commands else []
         pairs = zip(owners.items(), replies[::2], replies[1::2], strict=True)
         return [
-            Owner(identity, queues, _ref_in(found), _seconds_left(pttl))
+            Owner(identity, queues, *_refs_in(found), _seconds_left(pttl))
             for (identity, queues), found, pttl in pairs
         ]
 
@@ -264,10 +271,12 @@ class Sweep:
         self._log_once.error(which, event, which=which, error=str(error))
 
 
-def _ref_in(found: Any) -> str:
-    """A process_ref as Redis returns it; "" if it is missing, or an error (a key of another
-    type)."""
-    return found.decode("utf-8", "replace") if isinstance(found, bytes) else ""
+def _refs_in(found: Any) -> tuple[str, str]:
+    """The references of a process and of its master, as Redis returns them; "" if they are missing,
+    or an error (a key of another type)."""
+    text = found.decode("utf-8", "replace") if isinstance(found, bytes) else ""
+    own, _, master = text.partition(" ")
+    return own, master
 
 
 def _seconds_left(pttl: int | Exception) -> float | None:

@@ -194,9 +194,9 @@ class Keys:
         return f"{self.prefix}{identity}"
 
     def process_ref(self, identity: str) -> str:
-        """String, expiring after a day: boot, pid namespace, pid and start time of that child
-        (runtime/liveness.py). It outlasts the record: so a clock on the child's host sees that a
-        child lives which cannot beat."""
+        """String, expiring after a day: boot, pid namespace, pid and start time of that child, and
+        after a space the same of its master (runtime/liveness.py). It outlasts the record: so a
+        clock on the child's host sees that a child lives which cannot beat."""
         return f"{self.prefix}forkq:place:{identity}"
 
     def work(self, identity: str) -> str:

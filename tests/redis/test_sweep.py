@@ -203,7 +203,7 @@ def test_jobs_of_a_dead_process_are_recovered_at_once_with_a_crash_record(
 def test_the_master_of_a_dead_child_may_rescue_its_jobs_first(
     settled_sweep: Sweep, redis: Redis, time: Time, dead_ref: str
 ) -> None:
-    """The master knows how its child died. The sweep acts only if the master is gone, too."""
+    """The master knows how its child died."""
     lease(redis, DEAD, job(jid="a"))
     record(redis, DEAD, dead_ref)
     pause = settled_sweep.run()
@@ -211,6 +211,42 @@ def test_the_master_of_a_dead_child_may_rescue_its_jobs_first(
     time.now += pause
     settled_sweep.run()
     assert [found["jid"] for found in queued(redis)] == ["a"]
+
+
+@linux
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_master_that_lives_has_longer_and_its_tree_has_not_died(
+    sweep: Sweep, redis: Redis, time: Time, dead_ref: str, is_first: bool
+) -> None:
+    """Redis may be slow, and the clock may have died with the child: the next one looks at once."""
+    if not is_first:
+        sweep.run()
+    lease(redis, DEAD, job(jid="a"))
+    record(redis, DEAD, f"{dead_ref} {process_ref()}")
+    for _ in range(10):
+        assert sweep.run() == pytest.approx(3.0)
+        assert (queued(redis), suspects(redis)) == ([], [])
+        time.now += 3.0
+    sweep.run()
+    [found] = suspects(redis)
+    [crash] = found["forkq"]["crashes"]
+    assert ("tree" in crash, crash["reason"]) == (False, "its master could not return its jobs")
+
+
+@linux
+def test_a_master_that_dies_meanwhile_is_not_waited_for(
+    settled_sweep: Sweep, redis: Redis, time: Time, dead_ref: str
+) -> None:
+    lease(redis, DEAD, job(jid="a"))
+    master = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    record(redis, DEAD, f"{dead_ref} {process_ref(master.pid)}")
+    time.now += settled_sweep.run()
+    assert settled_sweep.run() == pytest.approx(3.0)
+    assert queued(redis) == []
+    master.communicate()
+    settled_sweep.run()
+    [found] = queued(redis)
+    assert found["forkq"]["crashes"][0]["tree"]
 
 
 def test_jobs_of_an_owner_whose_record_is_missing_twice_are_recovered(

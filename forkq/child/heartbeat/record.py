@@ -10,6 +10,7 @@ import os
 import socket
 import sys
 import time
+from contextlib import suppress
 from functools import cache
 from itertools import chain
 from typing import Any, Final, NamedTuple
@@ -62,7 +63,7 @@ class Record:
         self._identity = identity
         self._keys = keys
         self._info = info
-        self._process_ref = process_ref()
+        self._process_ref = _with_master(process_ref())
         self._cpu = CpuMeter()
         self._had_work = False
         self._digests: dict[int, str] = {}  # digests of large payloads, by sequence number
@@ -214,6 +215,14 @@ def describe(identity: str, config: Config, capsule: Capsule) -> dict[str, Any]:
         "master": os.getppid(),
         "knows": VERSION,
     }
+
+
+def _with_master(own: str) -> str:
+    """The reference of this process, and that of its master: while that lives, it rescues the jobs
+    of this process by itself."""
+    with suppress(OSError):
+        return f"{own} {process_ref(os.getppid())}".strip()
+    return own
 
 
 def _thread_name(unit: UnitOfWork) -> str:
