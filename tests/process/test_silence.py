@@ -243,6 +243,7 @@ def test_a_status_file_that_was_never_written_is_no_silence(
     """The disk is full, say: the master shows that it lives all the same, to the probe and to the
     clock, and no longer once it has stopped."""
     forkq = start_tree(tree, redis_server, journal, ["--pidfile", "../run/p.pid"])
+    wait_events(forkq, "ready")  # else the next one may be the first
     assert forkq.stop() == 0
     (forkq.runtime / ".p.status.json.new" / "full").mkdir(parents=True)
     forkq.start()
