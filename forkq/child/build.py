@@ -129,11 +129,11 @@ class Builder:
 
     def _make_limits(self) -> TimeLimits:
         soft, hard = self._capsule.job_timeout, self._capsule.job_hard_timeout
-        file = self._assignment.deadlines
+        files = self._assignment.files
         if self._config.foreground:
             return NoTimeLimits(self._log)
         processors = None if self._assignment.substitute else self._capsule.concurrency
-        table = None if file is None else DeadlineTable(file, processors)
+        table = None if files is None else DeadlineTable(files.deadlines, processors)
         return TimeLimits(self._log, soft, hard, table)
 
     def _make_ends(self) -> Ends:

@@ -209,7 +209,7 @@ class Child:
             self._go_quiet("quiet")
         # Ready is sent before a job can end this process, and before the ends of earlier children
         # are counted: a child that dies without it has counted none, so the next one does.
-        send(self._assignment.report, Ready(self._assignment.identity, reports=True))
+        send(self._assignment.report, Ready(self._assignment.identity))
         self._report_state()
         self._heartbeat.open()
         self._parts.manager.open()

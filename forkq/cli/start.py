@@ -220,6 +220,8 @@ def start(verbose: bool, reload: bool, foreground: bool, **flags: Any) -> int:
     record = take_record(os.environ)
     if isinstance(record, CanaryRecord):
         start_canary(record, flags)
+    if record is not None:
+        check_format(record)
     config = configuration(**flags) if record is None else await_configuration(record, flags)
     config = for_development(config, reload=reload, foreground=foreground)
     log.configure(config.log.level, config.log.format)
@@ -242,7 +244,7 @@ def run(config: Config, logger: FilteringBoundLogger, record: MasterRecord | Non
     if record is None:
         pidfile.acquire()
     else:
-        pidfile.adopt(record.pidfile)
+        pidfile.inherit(record.pidfile)
     try:
         master = _assemble(config, pidfile, logger, record)
     except BaseException:

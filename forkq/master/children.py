@@ -13,6 +13,8 @@ from functools import partial
 from selectors import EVENT_READ, DefaultSelector
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from ..config.config import Config
 from ..runtime.exit_codes import CLEAN
 from ..runtime.pipe import Order, Stop
@@ -21,7 +23,7 @@ from ..store.recovery import Recovered
 from ..wire.lease import solo_identity
 from .child_handle import ChildHandle
 from .exits import Death, DeathLog, ExitStatus, OomKills
-from .handover import Described, Fixed, revived
+from .handover import ChildRecord, Fixed, revived
 from .rescue import DeadChild, Rescue
 from .signals import Signals
 from .slot import Slot, slots_of
@@ -133,11 +135,11 @@ class Children:
         self._add(child)
         return child
 
-    def adopt(self, found: Iterable[Described]) -> None:
+    def inherit(self, found: Iterable[ChildRecord]) -> None:
         """Takes over the children of the program that this master ran before."""
         slots = {slot.name: slot for slot in self.slots}
-        for described in found:
-            self._add(revived(described, slots))
+        for record in found:
+            self._add(revived(record, slots))
         self.were_ready = True
 
     def _add(self, child: ChildHandle) -> None:
@@ -153,12 +155,13 @@ class Children:
             return False
         child.rescued = True
         failed = child.failed_leases() if crash is None else {}
-        counts, begun = (child.processed, child.failed), child.last_begun
+        counts, begun = (child.beat.processed, child.beat.failed), child.files.last_begun
         report = partial(self._rescue_ended, child)
         what = (child.identity, child.queues, crash, *counts, failed, begun)
-        leases = child.running if child.leases is None else child.leases
+        exiting = child.told.exiting
+        leases = child.running if exiting is None else exiting.leases
         where = (report, child.shard, leases, counted_as)
-        dead = DeadChild(*what, child.crashed_job, *where, ran=child.run_times())
+        dead = DeadChild(*what, child.files.crashed_job, *where, ran=child.files.run_times())
         self._rescue.add(dead)
         if child.runs_suspects:
             self._rescue_suspect(child, crash, dead)
@@ -169,9 +172,9 @@ class Children:
     ) -> None:
         """Opens the rescue of the suspect that an ordinary child ran."""
         if crash is not None:  # beside other jobs its death says nothing of the suspect
-            crash = replace(crash, beside=child.busy > 1)
+            crash = replace(crash, beside=child.beat.busy > 1)
         failed = child.failed_leases(suspects=True) if crash is None else {}
-        ran = child.run_times(suspects=True)
+        ran = child.files.run_times(suspects=True)
         alone = DeadChild(solo_identity(child.identity), child.queues, crash, errors=failed)
         self._rescue.add(replace(alone, report=dead.report, shard=dead.shard, ran=ran))
 
@@ -215,26 +218,26 @@ class Children:
     @property
     def refused(self) -> str:
         """What Redis refuses to one of them, in words; "" if nothing to any."""
-        return next((child.refused for child in self if child.refused), "")
+        return next((child.beat.refused for child in self if child.beat.refused), "")
 
     @property
     def lost_redis(self) -> list[bool] | None:
         """Of each child in a slot that runs jobs: whether it has lost Redis. None as long as one of
         them has not said so, and has had no answer either."""
         found = [slot.child for slot in self.slots if slot.capsule]
-        if any(one is None or not (one.redis_at or one.redis_lost) for one in found):
+        if any(one is None or not (one.beat.redis_at or one.beat.redis_lost) for one in found):
             return None
-        return [bool(one and one.redis_lost) for one in found]
+        return [bool(one and one.beat.redis_lost) for one in found]
 
     @property
     def get_jobs(self) -> bool:
         """Whether Redis refuses its jobs to none of them."""
-        return all(child.gets_jobs for child in self)
+        return all(child.beat.gets_jobs for child in self)
 
     @property
     def busy(self) -> int:
         """How many jobs run now."""
-        return sum(child.busy for child in self)
+        return sum(child.beat.busy for child in self)
 
     @property
     def running(self) -> int:
@@ -300,7 +303,7 @@ class Children:
         child.read_facts()  # its last facts may have come since
         oom = self._was_killed_by_oom(child, code)
         uptime = time.monotonic() - child.born
-        status = ExitStatus(code, rss, uptime, oom, child.crash_stack())
+        status = ExitStatus(code, rss, uptime, oom, child.files.stack)
         child.how = status.text
         left_nothing, was_in_slot = child.left_nothing(code), child.slot.child is child
         orderly = left_nothing or (child.report.garbled and code == CLEAN)
@@ -320,7 +323,7 @@ class Children:
         """Opens the rescue of a child that was reaped. Returns whether that counts its end, too: at
         once, and not only when another child follows it."""
         child = death.child
-        by_itself = not child.exited_cleanly and not child.frozen
+        by_itself = child.told.exiting is None and not child.frozen
         is_crash = by_itself and not child.on_trial
         counted_as = "" if child.on_trial or not child.queues else death.counted_as
         crash = death.status.crash if is_crash else None
@@ -356,7 +359,7 @@ class Children:
                 pid=child.pid,
             )
             child.send(Stop(None))
-            child.state = "retiring"
+            child.told.beat = msgspec.structs.replace(child.beat, state="retiring")
             child.slot.record_death(child, "")
 
     # Descriptors

@@ -83,7 +83,7 @@ class Death:
         """``restart|REASON`` or ``crash|REASON``, for the totals in Redis. "" for a child that was
         replaced before: the replacement is counted."""
         child, status = self.child, self.status
-        if self.orderly or child.exited_cleanly:
+        if self.orderly or child.told.exiting is not None:
             return "restart|stopped" if self.replaced else ""
         if child.frozen and child.killed:
             return "restart|removed"
@@ -124,13 +124,13 @@ class DeathLog:
             log.info("child killed", child=child.name, pid=child.pid)
         elif child.frozen:
             log.warning("frozen child killed from outside; its jobs go back", child=child.name)
-        elif child.exited_cleanly:
+        elif child.told.exiting is not None:
             log.warning("child ended, redis did not take its jobs or counts", child=child.name)
         elif death.replaced and death.goes_on and not child.was_ready:
             self._failed_boot(child)
-        elif child.reason:
-            attempt, reason = child.slot.boot_failures, self._reason(child.reason)
-            over = child.lasting or not death.replaced
+        elif child.told.reason:
+            attempt, reason = child.slot.boot_failures, self._reason(child.told.reason)
+            over = child.told.lasting or not death.replaced
             event = "child cannot boot" if over else "child cannot boot; trying again"
             log.error(event, child=child.name, attempt=attempt, reason=reason)
         else:

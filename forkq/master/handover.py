@@ -13,9 +13,8 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, MutableMapping
-from dataclasses import fields
 from hashlib import sha256
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -25,22 +24,23 @@ from ..config.config import Config
 from ..config.recycling import Recycling
 from ..config.shards import server_of
 from ..errors import ConfigError
-from ..runtime.pipe import Fact, PipeReader, facts
-from .child_handle import ChildHandle, pidfd_of
+from ..runtime.pipe import Fact, PipeReader, Serves, facts
+from ..runtime.shared_files import SharedFiles
+from .child_handle import ChildHandle, Told, pidfd_of
 from .slot import Slot
 
 _VARIABLE: Final = "_FORKQ_RECORD"
+_OTHER_VERSION: Final = (
+    f"forkq {__version__} cannot take over from the version that runs: stop the tree and start it "
+    "again"
+)
 _REMEDY: Final = "a rolling restart cannot change that; stop the tree and start it again"
 
-# Counts up when a version of forkq cannot read the records of the one before.
+# Counts up when a version of forkq cannot read the records of the one before, or when its children
+# and those of the one before cannot have one master.
 FORMAT: Final = 1
 
 Fixed: TypeAlias = Mapping[str, str]
-Described: TypeAlias = dict[str, Any]
-
-# What a handle has that another program cannot use as it is. The children put the suspects back
-# that they hold (isolation.py).
-_LIVE: Final = ("slot", "pidfd", "report", "memory", "isolation_facts", "on_trial")
 
 
 class RestartReport(msgspec.Struct):
@@ -52,31 +52,59 @@ class RestartReport(msgspec.Struct):
     reason: str = ""
 
 
-class CanaryRecord(msgspec.Struct, tag=True):
+class CanaryRecord(msgspec.Struct, tag=True, kw_only=True):
     """For the child that tries the new code. ``control`` and ``report``: its ends of its pipes.
-    ``format``: what the records of the running master look like. ``capsule``: whose jobs it runs.
-    ``crash_file``, ``deadlines``:
-    what it shares with the master; an older one has none for it."""
+    ``capsule``: whose jobs it runs."""
 
+    format: int
     fixed: Fixed
     name: str
     nonce: str
     control: int
     report: int
+    files: SharedFiles
     quiet: bool
-    format: int = FORMAT
-    crash_file: int | None = None
-    deadlines: int | None = None
-    capsule: str = ""
+    capsule: str
 
 
-class MasterRecord(msgspec.Struct, tag=True):
-    """For the master's next program. ``pidfile`` is the locked descriptor. ``leader`` is the pid of
-    the child that leads; 0: none. ``again``: another rolling restart was asked for meanwhile."""
+class ChildRecord(msgspec.Struct, kw_only=True):
+    """A living child. ``told`` is all that it has told, with the queues that it serves: the new
+    configuration may give others to its slot. ``capsule`` and what follows are of its capsule, None
+    for a clock. The fields of ``ChildHandle`` have their names here, too."""
 
+    name: str
+    in_slot: bool
+    pid: int
+    control: int
+    report: int
+    files: SharedFiles
+    identity: str
+    born: float
+    told: Told
+    frozen: bool
+    killed: bool
+    rescued: bool
+    sole: bool
+    stop_ordered_at: float | None
+    drain_by: float | None
+    silent_since: float | None
+    runs_suspects: bool
+    carries: dict[str, int]
+    shard: str
+    capsule: str | None
+    concurrency: int
+    recycling: Recycling
+
+
+class MasterRecord(msgspec.Struct, tag=True, kw_only=True):
+    """For the master's next program: all state that crosses the exec. ``pidfile`` is the locked
+    descriptor. ``leader`` is the pid of the child that leads; 0: none. ``again``: another rolling
+    restart was asked for meanwhile."""
+
+    format: int
     fixed: Fixed
     pidfile: int
-    children: list[Described]
+    children: list[ChildRecord]
     leader: int
     quiet: bool
     restart: RestartReport
@@ -101,13 +129,10 @@ def fixed(config: Config) -> Fixed:
     return {key: sha256(value.encode()).hexdigest() for key, value in values.items()}
 
 
-def check_format(record: CanaryRecord) -> None:
+def check_format(record: Record) -> None:
     """Raises ConfigError if this version of forkq cannot take over from the running one."""
     if record.format != FORMAT:
-        raise ConfigError(
-            f"forkq {__version__} cannot take over from the version that runs: stop the tree and "
-            "start it again"
-        )
+        raise ConfigError(_OTHER_VERSION)
 
 
 def check_fixed(before: Fixed, config: Config) -> None:
@@ -135,12 +160,17 @@ def become(record: Record) -> str:
 
 
 def take_record(environ: MutableMapping[str, str]) -> Record | None:
-    """The record that the master left for this process; None if a user has started it."""
+    """The record that the master left for this process; None if a user has started it. Raises
+    ConfigError if another version of forkq has written it in another form."""
     number = environ.pop(_VARIABLE, "")
     if not number:
         return None
     with open(int(number), "rb") as file:  # noqa: PTH123 - a descriptor, not a path
-        record: Record = _decoder.decode(file.read())
+        content = file.read()
+    try:
+        record: Record = _decoder.decode(content)
+    except msgspec.ValidationError:
+        raise ConfigError(_OTHER_VERSION) from None
     _keep(_descriptors(record), inheritable=False)
     return record
 
@@ -148,13 +178,12 @@ def take_record(environ: MutableMapping[str, str]) -> Record | None:
 def _descriptors(record: Record) -> list[int]:
     """Those that the executed program keeps. EOF on its control pipe would end a child."""
     if isinstance(record, CanaryRecord):
-        return _of_child(msgspec.structs.asdict(record))
+        return _of_child(record)
     return [record.pidfile, *(fd for child in record.children for fd in _of_child(child))]
 
 
-def _of_child(child: Mapping[str, Any]) -> list[int]:
-    found = (child.get(name) for name in ("control", "report", "crash_file", "deadlines"))
-    return [fd for fd in found if fd is not None]
+def _of_child(child: CanaryRecord | ChildRecord) -> list[int]:
+    return [child.control, child.report, *child.files]
 
 
 def _keep(descriptors: Iterable[int], *, inheritable: bool) -> None:
@@ -162,51 +191,52 @@ def _keep(descriptors: Iterable[int], *, inheritable: bool) -> None:
         os.set_inheritable(fd, inheritable)
 
 
-def described(children: Iterable[ChildHandle]) -> list[Described]:
-    """The children as values. Read their facts before."""
-    return [_described(child) for child in children]
+def record_of(child: ChildHandle) -> ChildRecord:
+    """The child as a value. Read its facts before."""
+    capsule = child.slot.capsule
+    serves = tuple(Serves(queue, child.shard) for queue in child.queues)
+    same = {name: getattr(child, name) for name in _SAME}
+    return ChildRecord(
+        in_slot=child.slot.child is child,
+        report=child.report.fd,
+        told=msgspec.structs.replace(child.told, serves=serves),
+        capsule=None if capsule is None else capsule.name,
+        concurrency=0 if capsule is None else capsule.concurrency,
+        recycling=Recycling() if capsule is None else capsule.recycling,
+        **same,
+    )
 
 
-def revived(described: Described, slots: Mapping[str, Slot]) -> ChildHandle:
-    """The child that ``described`` is about. It takes the slot of its name, if it was in a slot and
+def revived(record: ChildRecord, slots: Mapping[str, Slot]) -> ChildHandle:
+    """The child that ``record`` is about. It takes the slot of its name, if it was in a slot and
     the new configuration has that one. Else it has a slot of its own, which is not filled again."""
-    slot = slots.get(described["name"]) if described["in_slot"] else None
+    slot = slots.get(record.name) if record.in_slot else None
     if slot is None:
-        slot = Slot(described["name"], _capsule(described), clock_of=described.get("shard", ""))
-    report = PipeReader[Fact](described["report"], facts)
-    values = {name: value for name, value in described.items() if name in _names()}
-    child = ChildHandle(slot=slot, pidfd=pidfd_of(described["pid"]), report=report, **values)
-    child.told_queues = tuple(described["queues"])
-    if described["in_slot"]:
+        slot = Slot(record.name, _capsule(record), clock_of=record.shard)
+    same = {name: getattr(record, name) for name in _SAME - {"name", "shard"}}
+    report = PipeReader[Fact](record.report, facts)
+    child = ChildHandle(
+        slot=slot, pidfd=pidfd_of(record.pid), report=report, told=record.told, **same
+    )
+    if record.in_slot:
         slot.child = child
     return child
 
 
-def _described(child: ChildHandle) -> Described:
-    """With what its slot knew of it: the new configuration may have other slots."""
-    values = {name: getattr(child, name) for name in _names()}
-    capsule = child.slot.capsule
-    return {
-        **msgspec.to_builtins(values),
-        "report": child.report.fd,
-        "name": child.name,
-        "in_slot": child.slot.child is child,
-        "queues": child.queues,
-        "shard": child.shard,
-        "concurrency": None if capsule is None else capsule.concurrency,
-        "recycling": {} if capsule is None else msgspec.to_builtins(capsule.recycling),
-    }
-
-
-def _names() -> list[str]:
-    return [field.name for field in fields(ChildHandle) if field.name not in _LIVE]
-
-
-def _capsule(described: Described) -> Capsule | None:
-    if described["concurrency"] is None:
+def _capsule(record: ChildRecord) -> Capsule | None:
+    if record.capsule is None:
         return None
-    queues = tuple((name, 0) for name in described["queues"])
-    # An older version of forkq has written no limits.
-    limits = Recycling(**described.get("recycling", {}))
-    name, shard = described["name"], described.get("shard", "")
-    return Capsule(name, queues, described["concurrency"], recycling=limits, shard=shard)
+    queues = tuple((each.queue, 0) for each in record.told.serves)
+    return Capsule(
+        record.capsule,
+        queues,
+        record.concurrency,
+        recycling=record.recycling,
+        shard=record.shard,
+    )
+
+
+# What a record has as the handle of the child has it.
+_SAME: Final = {field.name for field in msgspec.structs.fields(ChildRecord)} - {
+    "in_slot", "report", "told", "capsule", "concurrency", "recycling"
+}  # fmt: skip

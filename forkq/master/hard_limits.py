@@ -108,7 +108,9 @@ class HardLimits:
         """Unless every processor is overdue, the other jobs get their time. Nothing runs beside a
         suspect."""
         suspects = any(job.suspect for job in overdue)
-        places = child.busy if suspects else child.slot.capsule and child.slot.capsule.concurrency
+        places = (
+            child.beat.busy if suspects else child.slot.capsule and child.slot.capsule.concurrency
+        )
         if places and len(overdue) >= places:
             self._remove(child, "its jobs go on beyond their hard_timeout")
             return
@@ -122,13 +124,15 @@ class HardLimits:
             return
         if case.remove_by is None:
             self._retire(case, now)
-        elif now >= case.remove_by or (child.state == "retiring" and child.busy <= len(overdue)):
+        elif now >= case.remove_by or (
+            child.beat.state == "retiring" and child.beat.busy <= len(overdue)
+        ):
             self._remove(child, "a job goes on beyond its hard_timeout")
 
     def _retire(self, case: _Case, now: float) -> None:
         """The replacement has taken over, or there is none: the child fetches no more."""
         child = case.child
-        if child.state != "retiring" and child.stop_ordered_at is None:
+        if child.beat.state != "retiring" and child.stop_ordered_at is None:
             child.retire()
         limits = [now + self._drain_limit]
         if child.drain_by is not None:

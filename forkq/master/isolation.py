@@ -9,7 +9,7 @@ still some wait. All but one end when they find nothing; the last one, when no s
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import Final
@@ -21,7 +21,6 @@ from .child_handle import ChildHandle
 from .children import Children
 from .memory import available, resident
 from .slot import Slot
-from .sole_turns import SoleTurns
 
 # After so many solo children that could not boot, an ordinary child runs the suspects.
 _BOOT_TRIES: Final = 3
@@ -32,6 +31,14 @@ _RESCUE_COUNTS: Final = 5.0
 # How long all solo children must have had a job before more are forked: the clock may not yet have
 # told that they took the last suspect.
 _NEWS_TRAVELS: Final = 0.1
+# Of the turns of a sole child. How long the others may need to end; the next time it may be twice
+# as long.
+_DRAIN: Final = 60.0
+_LONGEST_DRAIN: Final = 43_200.0
+# After how long a sole child takes no further job.
+_TURN: Final = 30.0
+# How long a child must have had nothing to do before that counts.
+_IDLE: Final = 1.0
 
 
 class Isolation:
@@ -66,7 +73,7 @@ class Isolation:
     def advance(self, *, quiet: bool) -> None:
         """Forks and ends solo children. A quiet tree begins no job."""
         rescued = self._children.take_rescued()
-        told = {name for child in self._children for name in child.suspected}
+        told = {name for child in self._children for name in child.told.suspects}
         self._sole_turns.advance(self._capsules, quiet=quiet)
         for each in self._capsules:
             each.note(rescued=each.capsule in rescued, told=each.capsule in told)
@@ -175,7 +182,7 @@ class SoloChildren:
         """No ordinary child has booted: a solo child may have the port, or the memory, that it
         needs. Those without a job end."""
         for child in staying:
-            if not child.busy:
+            if not child.beat.busy:
                 child.send(Stop(None))
 
     def _order_substitute(self, staying: list[ChildHandle], *, wanted: bool) -> None:
@@ -199,7 +206,7 @@ class SoloChildren:
         """The capsule's ordinary children that take jobs."""
         for slot in self._own_slots():
             child = slot.child
-            if child is not None and child.state == "running" and child.silent_since is None:
+            if child is not None and child.beat.state == "running" and child.silent_since is None:
                 yield child
 
     def _own_slots(self) -> Iterator[Slot]:
@@ -220,7 +227,7 @@ class SoloChildren:
             child = slot.child
             if child is None or child.stop_ordered_at is not None:
                 continue
-            if child.state not in ("booting", "running"):
+            if child.beat.state not in ("booting", "running"):
                 child.send(Stop(None))
                 continue
             staying.append(child)
@@ -253,6 +260,110 @@ class SoloChildren:
         ready = [child for child in self._children if child.was_ready and child.slot.capsule]
         sizes = [resident(child.pid) for child in ready]
         return self._free_memory() >= (median(sizes) if sizes else 0)
+
+
+class SoleTurns:
+    """Turns of a sole child: while it runs suspects, no other solo child of the tree does.
+
+    The death of a whole tree leaves records in all jobs that were in progress. Each of these may
+    kill the next tree, too, so beside them no other suspect may run. An ordinary solo child that
+    finds such a job puts it back, and asks for a turn. Then all solo children end with the jobs
+    that they have, and one is forked that may run such jobs. All others have their turn for as long
+    after that. Which solo children live decides all of this, so it stays right whatever was killed
+    or handed over to the master's next program."""
+
+    def __init__(self, children: Children) -> None:
+        self._children = children
+        self._asking: dict[str, None] = {}  # names of capsules, the first one first
+        self._next: SoloChildren | None = None  # its turn begins when all others have ended
+        self._patience = _DRAIN
+        self._began = 0.0  # all times are monotonic
+        self._others_until = 0.0
+        self._idle_since: float | None = None
+
+    @property
+    def blocks(self) -> bool:
+        """Whether no other solo child may begin a suspect."""
+        return self._next is not None or self._sole is not None
+
+    @property
+    def due(self) -> float | None:
+        """When ``advance`` has something to do although no fact arrives."""
+        if self._asking or self.blocks:
+            return time.monotonic() + _IDLE
+        return None
+
+    def advance(self, capsules: Sequence[SoloChildren], *, quiet: bool) -> None:
+        """Begins a turn, or ends it."""
+        for child in self._children:
+            if (
+                child.beat.wants_sole
+                and child.slot.capsule is not None
+                and not child.stop_ordered_at
+            ):
+                self._asking[child.slot.capsule.name] = None
+        if (sole := self._sole) is not None:
+            self._go_on(sole, quiet=quiet)
+        elif self._next is not None:
+            self._drain(self._next, quiet=quiet)
+        elif not quiet:
+            self._perhaps_begin(capsules)
+
+    @property
+    def _sole(self) -> ChildHandle | None:
+        found = (child for child in self._children if child.sole and not child.runs_for_long)
+        return next(found, None)
+
+    def _others(self) -> list[ChildHandle]:
+        """The children that may run a suspect. One that runs for long keeps nobody waiting."""
+        found = [c for c in self._children if is_solo(c.identity) or c.beat.long_at]
+        return [child for child in found if not child.runs_for_long]
+
+    def _perhaps_begin(self, capsules: Sequence[SoloChildren]) -> None:
+        """If the others have had their time, or have nothing to do in it."""
+        named = {one.capsule: one for one in capsules if one.wanted}
+        self._asking = {name: None for name in self._asking if name in named}
+        if not self._asking:
+            self._idle_since = None
+        elif time.monotonic() >= self._others_until or self._are_idle(self._others()):
+            able = (named[name] for name in self._asking if named[name].may_fork_sole)
+            self._next, self._began = next(able, None), time.monotonic()
+
+    def _drain(self, capsule: SoloChildren, *, quiet: bool) -> None:
+        """No further suspect begins (isolation.py). When none runs any more, the turn begins."""
+        took = time.monotonic() - self._began
+        if quiet or not capsule.may_fork_sole:
+            self._next = None
+        elif not self._others():
+            self._next, self._idle_since = None, None
+            self._patience = _DRAIN
+            del self._asking[capsule.capsule]
+            capsule.fork_sole()
+            self._others_until = time.monotonic() + max(_IDLE, took)
+        elif took >= self._patience:
+            self._next = None
+            self._others_until = time.monotonic() + self._patience
+            self._patience = min(2 * self._patience, _LONGEST_DRAIN)
+
+    def _go_on(self, sole: ChildHandle, *, quiet: bool) -> None:
+        now = time.monotonic()
+        self._others_until = now + max(_IDLE, now - self._began)
+        ready_at = sole.told.ready_at
+        is_late = ready_at is not None and now >= ready_at + _TURN
+        idle = self._are_idle([sole]) or (quiet and not sole.running)
+        if (is_late or idle or sole.beat.state not in ("booting", "running")) and (
+            sole.stop_ordered_at is None
+        ):
+            sole.send(Stop(None))
+
+    def _are_idle(self, children: Sequence[ChildHandle]) -> bool:
+        """Whether they have booted, and have had no job for a moment."""
+        if any(child.running or not child.was_ready for child in children):
+            self._idle_since = None
+            return False
+        if self._idle_since is None:
+            self._idle_since = time.monotonic()
+        return time.monotonic() >= self._idle_since + _IDLE
 
 
 def _since(moment: float | None, *, condition: bool) -> float | None:

@@ -21,19 +21,17 @@ from ..runtime.log import report_dropped_lines
 from ..runtime.pipe import Quiet
 from .children import Children
 from .embedded_redis import EmbeddedRedis
-from .fresh_counts import FreshCounts
 from .handover import Fixed, MasterRecord
 from .hard_limits import HardLimits
 from .isolation import Isolation
 from .pidfile import TITLE, Pidfile
 from .recycling import Recycler
 from .redis_contact import RedisContact
-from .relays import HeldClassRelay, LeaderRelay
-from .reload import Reload
+from .relays import FreshCounts, HeldClassRelay, LeaderRelay
 from .removal import Removals
 from .replacement import Replacements
 from .rescue import Rescue
-from .restart import Restart, Succession
+from .restart import Reload, Restart, Succession
 from .signals import Signals, ignore
 from .status_file import StatusFile
 from .stop import GRACE, HINTS, StopSequence

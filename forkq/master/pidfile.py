@@ -43,7 +43,7 @@ class Pidfile:
                 error,
             ) from None
 
-    def adopt(self, fd: int) -> None:
+    def inherit(self, fd: int) -> None:
         """Takes over the locked file of the program that this process ran before: a record lock
         outlives an exec."""
         self._fd = fd

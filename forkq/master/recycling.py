@@ -91,7 +91,7 @@ class Recycler:
         if child.slot.child is not child or not child.was_ready:
             return ""
         limits, part = _limits(child), child.part_of_limits
-        if limits.max_jobs and child.processed >= limits.max_jobs * part:
+        if limits.max_jobs and child.beat.processed >= limits.max_jobs * part:
             return "max_jobs"
         if limits.max_age and time.monotonic() - child.born >= limits.max_age * part:
             return "max_age"
@@ -118,7 +118,7 @@ class Recycler:
             why=reason,
             limit=_limits(child).shown(reason),
             memory=format_size(child.memory.used) if child.memory else None,
-            jobs=child.processed,
+            jobs=child.beat.processed,
             age=round(age),
         )
         if reason == "max_memory":

@@ -53,13 +53,13 @@ class RedisContact:
         for shard in {child.shard for child in self._by_pid.values()}:
             children = [child for child in self._by_pid.values() if child.shard == shard]
             answers = self._of_shard.setdefault(shard, _Answers())
-            answers.note(max(child.redis_at for child in children))
+            answers.note(max(child.beat.redis_at for child in children))
             for child in children:
                 if child.was_ready and not child.frozen and child.silent_since is None:
                     self._check(child, answers)
 
     def _check(self, child: ChildHandle, answers: _Answers) -> None:
-        last = max(child.redis_at, child.ready_at, answers.up_since)
+        last = max(child.beat.redis_at, child.told.ready_at or 0.0, answers.up_since)
         seconds = answers.last - last - _BETWEEN_ANSWERS
         if child.cut_off_for:
             if seconds <= 0:

@@ -1,11 +1,13 @@
-"""Passes on what the clocks tell: until when this host leads, and which classes are held."""
+"""What the master passes on between others: until when this host leads, which classes are held, and
+a command's wish for the counts of now."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 
 from ..config.shards import DEFAULT_SHARD
-from ..runtime.pipe import HoldClasses, Lead
+from ..runtime.pipe import HoldClasses, Lead, Report
 from .child_handle import ChildHandle
 from .children import Children
 from .slot import Slot
@@ -26,7 +28,7 @@ class LeaderRelay:
         """The pid of the child that leads; 0 if none does."""
         return 0 if self._leader is None else self._leader.pid
 
-    def adopt(self, leader: ChildHandle | None) -> None:
+    def inherit(self, leader: ChildHandle | None) -> None:
         """In the master's next program: ``leader`` was told by the program before."""
         self._leader = leader
 
@@ -34,7 +36,7 @@ class LeaderRelay:
         """Tells one child until when the clock holds the lease, if that has changed. Of shards it
         is the default one's: each has a lease, and one process is the leader of all."""
         clocks = (child for child in by_pid.values() if child.slot.shard in ("", DEFAULT_SHARD))
-        held_until = max((child.lease_held_until for child in clocks), default=0.0)
+        held_until = max((child.told.leads_until for child in clocks), default=0.0)
         if not self._has_leader(by_pid):
             self._leader, self._sent_until = _first_running(slots), 0.0
         if self._leader is not None and held_until != self._sent_until:
@@ -61,8 +63,8 @@ class HeldClassRelay:
     def advance(self) -> None:
         """Tells each child what it does not know yet. One whose pipe is full is told later."""
         for child in self._children:
-            if child.slot.capsule is None and child.held_classes is not None:
-                self._held[child.shard] = tuple(child.held_classes)
+            if child.slot.capsule is None and child.told.held_classes is not None:
+                self._held[child.shard] = tuple(child.told.held_classes)
         self._told = {
             child: known for child, known in self._told.items() if child in self._children
         }
@@ -74,10 +76,42 @@ class HeldClassRelay:
                 self._told[child] = names
 
 
+class FreshCounts:
+    """The counts of all children as of now, for ``forkq status`` and ``forkq stats``: asks the
+    children, and finds whether they have answered.
+
+    A child reports by itself what has changed since its last Beat, once a second. A job tells no
+    other process of its end: that would cost each job a system call. A command that shows counts
+    sends the master SIGURG instead."""
+
+    def __init__(self, children: Children) -> None:
+        self._children = children
+        self._asked: list[ChildHandle] = []
+        self._asked_at = self._reported_at = 0.0
+
+    def ask(self) -> None:
+        """Asks each child that runs jobs."""
+        self._asked_at = time.monotonic()
+        self._asked = [child for child in self._children if child.was_ready and child.slot.capsule]
+        for child in self._asked:
+            child.send(Report(self._asked_at))
+
+    @property
+    def reported_at(self) -> float:
+        """When the counts were last asked for (monotonic) that have arrived from every child, or
+        from all but those that have ended meanwhile; 0 before."""
+        if all(self._has_answered(child) for child in self._asked):
+            self._reported_at, self._asked = self._asked_at, []
+        return self._reported_at
+
+    def _has_answered(self, child: ChildHandle) -> bool:
+        return child.beat.asked_at >= self._asked_at or child.pid not in self._children.by_pid
+
+
 def _first_running(slots: Iterable[Slot]) -> ChildHandle | None:
     return next((slot.child for slot in slots if slot.child and _can_lead(slot.child)), None)
 
 
 def _can_lead(child: ChildHandle) -> bool:
     """Whether it runs jobs: not the clock, and neither booting nor quiet nor stopping."""
-    return child.slot.capsule is not None and child.state == "running"
+    return child.slot.capsule is not None and child.beat.state == "running"

@@ -82,7 +82,7 @@ class Replacements:
         if new is None:
             self._fork(replacement, quiet)
         elif new not in self._children:
-            self._call_off(replacement, new.reason or f"it died with {new.how}")
+            self._call_off(replacement, new.told.reason or f"it died with {new.how}")
         else:
             if slot.child is None:  # the old one died: no third child is forked
                 slot.child = new

@@ -1,4 +1,5 @@
-"""The restart of a running tree, from the request to the last new child.
+"""New code in a running tree: the restart (USR2), from the request to the last new child, and the
+reload (USR1).
 
 =========  ===============================================  =====================================
 state      ends when                                        the master then
@@ -10,8 +11,15 @@ replacing  every slot has its new child                     retires what is left
 replacing  a new child dies before it is ready              goes on with the children that it has
 =========  ===============================================  =====================================
 
-Until the exec the old master is untouched. After it, the next program of the same process replaces
-the children.
+*Canaries* are the first children with new code, one for each capsule. The master starts them by
+exec, in fresh interpreters that read the configuration again, and watches them before it replaces
+any other child. Until the master executes itself it is untouched. After that, the next program of
+the same process replaces the children.
+
+A reload tries nothing: the master replaces every child, as ``forkq start --reload`` tells it after
+each save. It has not imported the app, so a new child loads the code that is there now. The old one
+ends with its last job. A new child that cannot boot changes nothing but the log. This takes as long
+as one import.
 """
 
 from __future__ import annotations
@@ -22,9 +30,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ..runtime.pipe import Stop
-from .canary import Canaries, is_canary
+from . import code_watch
+from .child_handle import ChildHandle
 from .children import Children
-from .handover import Fixed, MasterRecord, RestartReport, become, described
+from .handover import FORMAT, Fixed, MasterRecord, RestartReport, become, record_of
 from .pidfile import Pidfile
 from .relays import LeaderRelay
 from .replacement import Replacement, Replacements
@@ -40,6 +49,13 @@ _STEP: Final = 0.05
 # Seconds that systemd waits at most for the next program, which may import the app.
 _EXEC_LIMIT: Final = 300.0
 _MASTER: Final = "master"
+_SUFFIX: Final = ".canary"
+# Seconds that each must live after it was ready.
+_WATCH: Final = 2.0
+# Seconds after which one is trusted although its first job still runs.
+_LONGEST_WATCH: Final = 10.0
+# Seconds between two looks at one that has lived long enough, but whose first job still runs.
+_CHECK: Final = 0.1
 
 
 class Restart:
@@ -86,7 +102,7 @@ class Restart:
         return True
 
     def take_over(self, record: MasterRecord) -> None:
-        """In the master's next program: replaces the children that it has adopted."""
+        """In the master's next program: replaces the children that it has inherited."""
         self.report, self.requested = record.restart, record.again
         self._round.begin()
 
@@ -207,6 +223,136 @@ class RollingRestart:
             )
 
 
+def is_canary(child: ChildHandle) -> bool:
+    """Whether it is the canary of its capsule, by its name: that outlives the master's exec."""
+    return child.name.endswith(_SUFFIX)
+
+
+class Canaries:
+    """Under watch from ``begin`` until ``retire``, or the next ``begin``."""
+
+    def __init__(self, children: Children) -> None:
+        self._children = children
+        self._watched: list[_Canary] = []
+
+    @property
+    def due(self) -> float | None:
+        """When ``have_proved`` may have changed with no fact from a canary (monotonic)."""
+        return min((one.due for one in self._watched if one.due is not None), default=None)
+
+    def begin(self, fixed: Fixed, *, quiet: bool) -> None:
+        """Starts them, with slots of their own beside the others. Raises OSError."""
+        self._watched = []
+        capsules = {
+            slot.capsule.name: slot.capsule for slot in self._children.slots if slot.capsule
+        }
+        for name, capsule in capsules.items():
+            slot = Slot(f"{name}{_SUFFIX}", capsule)
+            child = self._children.fork(slot, quiet=quiet, fresh=fixed)
+            self._watched.append(_Canary(child))
+
+    def retire(self) -> None:
+        """Ends the watch, and each canary when its jobs have ended."""
+        for one in self._watched:
+            if one.child in self._children:
+                one.child.send(Stop(None))
+        self._watched = []
+
+    @property
+    def failed(self) -> tuple[str, str] | None:
+        """The name of the first one that has failed, and why; None if there is none."""
+        dead = [one for one in self._watched if one.child not in self._children]
+        return next(((one.child.name, one.failure) for one in dead), None)
+
+    @property
+    def have_proved(self) -> bool:
+        """Whether each has lived long enough after it was ready, and has ended its first job if it
+        has one."""
+        if not self._watched or self.failed:
+            return False
+        for one in self._watched:
+            one.look()
+        return all(one.has_proved for one in self._watched)
+
+
+class _Canary:
+    """One of them."""
+
+    def __init__(self, child: ChildHandle) -> None:
+        self.child = child
+        self._ready_at: float | None = None
+
+    @property
+    def due(self) -> float | None:
+        if self._ready_at is None:
+            return None
+        return max(self._ready_at + _WATCH, time.monotonic() + _CHECK)
+
+    def look(self) -> None:
+        """Notes since when it is ready."""
+        if self.child.was_ready and self._ready_at is None:
+            self._ready_at = time.monotonic()
+
+    @property
+    def failure(self) -> str:
+        """Why it has failed, if it is dead."""
+        child = self.child
+        if self._ready_at is None:
+            return child.told.reason or f"it died with {child.how} before it was ready"
+        how = "a job beyond its hard_timeout" if child.fail_overdue else child.how
+        return f"it died with {how} {self._age():.1f} s after it was ready"
+
+    @property
+    def has_proved(self) -> bool:
+        if self._ready_at is None:
+            return False
+        idle_or_done = self.child.beat.processed > 0 or not self.child.beat.busy
+        return self._age() >= (_WATCH if idle_or_done else _LONGEST_WATCH)
+
+    def _age(self) -> float:
+        return time.monotonic() - (self._ready_at or 0.0)
+
+
+class Reload:
+    """``request`` is called at USR1, ``advance`` in each turn of the master's loop."""
+
+    def __init__(
+        self, children: Children, replacements: Replacements, log: FilteringBoundLogger
+    ) -> None:
+        self._children = children
+        self._replacements = replacements
+        self._log = log
+        self._changed_at = 0.0  # monotonic
+        self._waiting: set[Slot] = set()
+
+    def request(self) -> None:
+        """The code has changed: every child that was forked before now is replaced once."""
+        self._log.info("reload: the code has changed; each child is replaced")
+        self._changed_at = time.monotonic()
+        self._waiting = {slot for slot in self._children.slots if slot.capsule is not None}
+        for slot in self._waiting:
+            slot.boot_failures = 0  # the next failure is another one, and is logged
+
+    def advance(self, *, quiet: bool) -> None:
+        """Begins what can be begun. A replacement that is under way may have the older code, and a
+        child that boots is replaced when it is ready."""
+        if code_watch.keep_running():
+            self._log.warning(
+                "reload: the process that watched the code has ended; another one does"
+            )
+        for slot in list(self._waiting) if not quiet else ():
+            child = slot.child
+            if child is None:
+                slot.due = 0.0
+                self._waiting.discard(slot)
+            elif child.born >= self._changed_at:
+                self._waiting.discard(slot)
+            elif child.was_ready and slot not in self._replacements:
+                self._replacements.end_pauses()  # of a failure of the older code
+                self._replacements.begin(child, "reload")
+                self._waiting.discard(slot)
+
+
 @dataclass(frozen=True, slots=True)
 class Succession:
     """The master's exec: the process stays, with its pid, its children and its lock; the program is
@@ -232,19 +378,20 @@ class Succession:
         return numbers, reason
 
     def take_over(self, record: MasterRecord, restart: Restart) -> None:
-        """In the next program: adopts what the one before has left."""
-        self.children.adopt(record.children)
-        self.leader_relay.adopt(self.children.by_pid.get(record.leader))
+        """In the next program: inherits what the one before has left."""
+        self.children.inherit(record.children)
+        self.leader_relay.inherit(self.children.by_pid.get(record.leader))
         restart.take_over(record)
         self.notifier.back()
 
     def _record(self, restart: Restart, quiet: bool) -> MasterRecord:
         return MasterRecord(
-            self.fixed,
-            self.pidfile.descriptor(),
-            described(self.children),
-            self.leader_relay.leader_pid,
-            quiet,
-            restart.report,
-            restart.requested,
+            format=FORMAT,
+            fixed=self.fixed,
+            pidfile=self.pidfile.descriptor(),
+            children=[record_of(child) for child in self.children],
+            leader=self.leader_relay.leader_pid,
+            quiet=quiet,
+            restart=restart.report,
+            again=restart.requested,
         )

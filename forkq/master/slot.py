@@ -93,15 +93,15 @@ class Slot:
     def record_death(self, child: ChildHandle, how: str) -> None:
         """Empties the slot, and computes when it may be filled again."""
         self.child = None
-        self.reason = child.reason or f"it died with {how} before it was ready"
-        self.lasting = child.lasting
+        self.reason = child.told.reason or f"it died with {how} before it was ready"
+        self.lasting = child.told.lasting
         lived = time.monotonic() - child.born
         if child.was_ready:
             self.boot_failures = 0
             healthy = lived >= _HEALTHY_AFTER or self.solo  # a suspect may well have killed it
             self.early_deaths = 0 if healthy else self.early_deaths + 1
         else:
-            self.boot_failures += not child.exited_cleanly  # else it was told to end
+            self.boot_failures += child.told.exiting is None  # else it was told to end
             self.early_deaths += 1
         self.respawns += 1
         self.due = time.monotonic() + self._pause(was_ready=child.was_ready)

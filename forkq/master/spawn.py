@@ -17,13 +17,13 @@ from ..child import main as child
 from ..clock import main as clock
 from ..config.config import Config
 from ..errors import CannotBoot
-from ..runtime import shared_files
 from ..runtime.assignment import Assignment, Generation, exit_process
 from ..runtime.exit_codes import CANNOT_BOOT, INTERNAL_ERROR
 from ..runtime.pipe import Fact, PipeReader, Serves, facts, make_unbootable, send
+from ..runtime.shared_files import SharedFiles
 from ..wire import lease
 from .child_handle import ChildHandle, pidfd_of
-from .handover import CanaryRecord, Fixed, become
+from .handover import FORMAT, CanaryRecord, Fixed, become
 from .signals import reset
 from .slot import Slot
 
@@ -68,8 +68,7 @@ class Spawner:
         self._log.debug("spawned", child=slot.name, pid=pid)
         identity = lease.identity(socket.gethostname(), pid, assignment.nonce)
         report = PipeReader[Fact](pipes.report, facts)
-        child = ChildHandle(slot, pid, pidfd_of(pid), pipes.control, report, identity)
-        child.crash_file, child.deadlines = pipes.crash_file, pipes.deadlines
+        child = ChildHandle(slot, pid, pidfd_of(pid), pipes.control, report, pipes.files, identity)
         child.carries, child.sole = dict(assignment.ended), slot.sole
         slot.ended.clear()  # not before: the system may refuse the fork
         return child
@@ -86,8 +85,7 @@ class Spawner:
             quiet,
             self._generation,
             self._number,
-            pipes.crash_file,
-            pipes.deadlines,
+            pipes.files,
             dict(slot.ended),
             slot.shard,
             sole=slot.sole,
@@ -139,16 +137,18 @@ class Spawner:
 
 def _become_fresh(assignment: Assignment, fresh: Fixed) -> int:
     """In a forked child: executes the command line of the tree, which then calls ``run_canary``."""
+    capsule, files = assignment.capsule, assignment.files
+    assert capsule is not None and files is not None, "a canary has both"  # noqa: PT018
     record = CanaryRecord(
-        fresh,
-        assignment.name,
-        assignment.nonce,
-        assignment.control,
-        assignment.report,
-        assignment.quiet,
-        crash_file=assignment.crash_file,
-        deadlines=assignment.deadlines,
-        capsule=assignment.capsule.name if assignment.capsule else "",
+        format=FORMAT,
+        fixed=fresh,
+        name=assignment.name,
+        nonce=assignment.nonce,
+        control=assignment.control,
+        report=assignment.report,
+        files=files,
+        quiet=assignment.quiet,
+        capsule=capsule.name,
     )
     reason = become(record)
     send(assignment.report, make_unbootable(reason))
@@ -175,8 +175,7 @@ def run_canary(record: CanaryRecord, config: Config) -> NoReturn:
                 record.report,
                 record.quiet,
                 generation,
-                crash_file=record.crash_file,
-                deadlines=record.deadlines,
+                files=record.files,
             ),
         )
     except BaseException:  # noqa: BLE001 - as in a forked child
@@ -193,8 +192,7 @@ class _Pipes(NamedTuple):
     control: int
     report: int
     child_report: int
-    crash_file: int
-    deadlines: int
+    files: SharedFiles
 
     @classmethod
     def open(cls) -> _Pipes:
@@ -203,9 +201,8 @@ class _Pipes(NamedTuple):
         try:
             for _ in range(2):
                 opened += os.pipe()
-            opened.append(shared_files.make("crash"))
-            opened.append(shared_files.make("deadlines"))
-            pipes = cls(*opened)
+            child_control, control, report, child_report = opened
+            pipes = cls(child_control, control, report, child_report, SharedFiles.make())
         except OSError:
             for end in opened:
                 os.close(end)
@@ -216,7 +213,7 @@ class _Pipes(NamedTuple):
 
     def close_master_ends(self) -> None:
         """When there is no child."""
-        for fd in (self.control, self.report, self.crash_file, self.deadlines):
+        for fd in (self.control, self.report, *self.files):
             os.close(fd)
 
     def close_child_ends(self) -> None:

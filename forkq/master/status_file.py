@@ -68,7 +68,7 @@ class StatusFile:
         reported_at: float = 0.0,
     ) -> None:
         """Writes the file if something has changed or the time is due. A change that comes too soon
-        is written by a later call, at ``due``; a new ``reported_at`` (fresh_counts.py) at once.
+        is written by a later call, at ``due``; a new ``reported_at`` (``FreshCounts``) at once.
         ``missing``: why slots have no child."""
         handles = list(children)
         described = [_described(child) for child in handles]
@@ -114,22 +114,22 @@ def _described(child: ChildHandle) -> dict[str, Any]:
         "pid": child.pid,
         "identity": child.identity,
         "state": _state(child),
-        "busy": child.busy if child.silent_since is None else child.running,
+        "busy": child.beat.busy if child.silent_since is None else child.running,
         "concurrency": capsule.concurrency if capsule else 0,
         "queues": list(child.queues),
-        "processed": child.processed,
-        "failed": child.failed,
+        "processed": child.beat.processed,
+        "failed": child.beat.failed,
         "respawns": child.slot.respawns,
-        "redis_lost": bool(child.redis_lost),
-        "redis_lost_because": child.redis_lost,
-        "refused": child.refused,
+        "redis_lost": bool(child.beat.redis_lost),
+        "redis_lost_because": child.beat.redis_lost,
+        "refused": child.beat.refused,
     }
 
 
 def _state(child: ChildHandle) -> str:
     if child.silent_since is not None:
         return "silent"
-    return "cut off" if child.cut_off_for else child.state
+    return "cut off" if child.cut_off_for else child.beat.state
 
 
 def _stamped(content: dict[str, Any], children: list[ChildHandle], at: float) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def _stamped(content: dict[str, Any], children: list[ChildHandle], at: float) ->
     latest = [
         {
             **described,
-            "beat_at": child.last_fact_at,
+            "beat_at": child.told.heard_at,
             "memory": child.memory._asdict() if child.memory else None,
         }
         for described, child in zip(content["children"], children, strict=True)

@@ -130,7 +130,7 @@ class StopSequence:
 
     def _await_answers(self) -> Phase:
         now = time.monotonic()
-        answered = all(child.state == "stopping" for child in self._children)
+        answered = all(child.beat.state == "stopping" for child in self._children)
         if not answered and now < min(self._answers_due, self._deadline):
             return Phase.ANSWERS
         if self._children.running:
@@ -155,7 +155,7 @@ class StopSequence:
         if self._children.by_pid:
             jobs = self._children.running
             problem = "jobs ignore the stop" if jobs else "children do not end"
-            states = {child.name: child.state for child in self._children}
+            states = {child.name: child.beat.state for child in self._children}
             self._log.warning(f"{problem}; freezing", children=states, jobs=jobs)
         self._rescue.limit_waits(self._deadline + _KILL_AFTER)
         for child in self._children:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
+from ..runtime.pipe import Unbootable
 from .child_handle import ChildHandle
 from .children import Children
 
@@ -58,7 +59,7 @@ class StuckChildren:
             return None
         if child.pipe_closed_at is not None:
             return child.pipe_closed_at + _END_LIMIT
-        if child.state != "booting":
+        if child.beat.state != "booting":
             return None
         if child.stop_ordered_at is not None:
             return child.stop_ordered_at + _END_LIMIT
@@ -85,7 +86,8 @@ class StuckChildren:
         child.kill()
 
     def _kill_booting(self, child: ChildHandle) -> None:
-        child.reason = f"it was not ready after {self._boot_timeout:g} s ([forkq] boot_timeout)"
+        reason = f"it was not ready after {self._boot_timeout:g} s ([forkq] boot_timeout)"
+        child.told.unbootable = Unbootable(reason)
         self._log.error(
             "a child hangs in its boot; killing it",
             child=child.name,

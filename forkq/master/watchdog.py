@@ -37,25 +37,25 @@ class Watchdog:
             if child.silent_since is not None:
                 self._check_return(child, child.silent_since)
             elif master_was_stopped:
-                child.last_fact_at = now
-            elif child.was_ready and not child.frozen and now - child.last_fact_at >= self._limit:
+                child.told.heard_at = now
+            elif child.was_ready and not child.frozen and now - child.told.heard_at >= self._limit:
                 self._handle_silence(child, now)
 
     def _check_return(self, child: ChildHandle, since: float) -> None:
-        if child.last_fact_at > since:
+        if child.told.heard_at > since:
             child.silent_since = None
-            seconds = round(child.last_fact_at - since)
+            seconds = round(child.told.heard_at - since)
             self._log.warning("child is back", child=child.name, pid=child.pid, silent_for=seconds)
 
     def _handle_silence(self, child: ChildHandle, now: float) -> None:
-        child.silent_since = child.last_fact_at
+        child.silent_since = child.told.heard_at
         state = kernel_state(child.pid)
         stopped = state in STOPPED
         self._log.warning(
             "child is silent",
             child=child.name,
             pid=child.pid,
-            silent_for=round(now - child.last_fact_at),
+            silent_for=round(now - child.told.heard_at),
             process=state,
             hint=f"kill -CONT {child.pid} lets it go on" if stopped else "its stacks follow",
         )

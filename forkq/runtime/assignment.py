@@ -17,7 +17,8 @@ from typing import Final, NoReturn
 
 from ..config.capsule import Capsule
 from ..wire import lease
-from . import log, shared_files
+from . import log
+from .shared_files import SharedFiles, enable_crash_file
 from .unblocked_output import unblocked
 
 # The terminal sends these to the whole process group. A child ignores them: only the master obeys
@@ -59,11 +60,10 @@ class Assignment:
     """The child's name, its capsule, and its ends of the two pipes.
 
     ``capsule`` is None for the clock. ``quiet``: the tree is quiet, so the child fetches nothing.
-    ``number`` counts the master's forks. ``crash_file``, ``deadlines``: descriptors that it
-    shares with the master, see shared_files.py and deadlines.py. ``ended``: how children before it
-    have ended, for the totals in Redis. ``shard``: where its jobs are, if there are shards.
-    ``substitute``: it is the solo child that an ordinary child is. ``sole``: while it runs a
-    suspect, no other one runs in the tree.
+    ``number`` counts the master's forks. ``files``: what it shares with the master. ``ended``: how
+    children before it have ended, for the totals in Redis. ``shard``: where its jobs are, if there
+    are shards. ``substitute``: it is the solo child that an ordinary child is. ``sole``: while it
+    runs a suspect, no other one runs in the tree.
     """
 
     name: str
@@ -74,8 +74,7 @@ class Assignment:
     quiet: bool
     generation: Generation = field(default_factory=Generation.begin)
     number: int = 0
-    crash_file: int | None = None
-    deadlines: int | None = None
+    files: SharedFiles | None = None
     ended: Mapping[str, int] = field(default_factory=dict)
     shard: str = ""
     substitute: bool = False
@@ -178,8 +177,8 @@ def install_signals(assignment: Assignment) -> int:
     _pipes = (assignment.control, assignment.report)
     for number in _MASTER_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-    if assignment.crash_file is not None:
-        shared_files.enable_crash_file(assignment.crash_file)
+    if assignment.files is not None:
+        enable_crash_file(assignment.files.crash)
     if sys.stderr is not None:  # if it is closed, descriptor 2 may be any file
         faulthandler.register(STACKS_SIGNAL, file=unblocked(), all_threads=True)
     read_end, write_end = os.pipe()

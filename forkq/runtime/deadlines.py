@@ -59,8 +59,7 @@ class DeadlineTable:
     sequence number of a lease, whether the child has logged the stack, and its end as text.
 
     The last two thirds of the places never have a deadline: each processor has two of them, and
-    notes there which lease it has begun last, its thread, and when. A master with older code sees
-    free places."""
+    notes there which lease it has begun last, its thread, and when."""
 
     def __init__(self, file: int, processors: int | None) -> None:
         if processors is not None:

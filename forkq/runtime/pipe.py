@@ -54,18 +54,15 @@ class HoldClasses(msgspec.Struct, frozen=True, tag=True):
 
 
 class Report(msgspec.Struct, frozen=True, tag=True):
-    """Order: send a Beat now, with ``asked_at`` (monotonic) in it. Only to a child that has said
-    that it knows this order: an older one cannot read it."""
+    """Order: send a Beat now, with ``asked_at`` (monotonic) in it."""
 
     asked_at: float
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
-    """Fact: the app is loaded and every thread runs. From now on the child may fetch. ``reports``:
-    it knows the order Report."""
+    """Fact: the app is loaded and every thread runs. From now on the child may fetch."""
 
     identity: str
-    reports: bool = False
 
 
 class Serves(msgspec.Struct, frozen=True, tag=True):

@@ -11,7 +11,11 @@ import faulthandler
 import os
 import re
 import tempfile
-from typing import Final
+import time
+from typing import Final, NamedTuple
+
+from . import deadlines
+from .deadlines import Overdue
 
 _LONGEST: Final = 65_536  # bytes that are read
 _LONGEST_STACK: Final = 2000  # characters
@@ -48,3 +52,54 @@ def thread_in(descriptor: int) -> int | None:
 
 def _text(descriptor: int) -> str:
     return os.pread(descriptor, _LONGEST, 0).decode("utf-8", "replace")
+
+
+class SharedFiles(NamedTuple):
+    """The files without a name that the master shares with one child: ``crash``, where faulthandler
+    writes, and ``deadlines``, where the child notes those of its jobs, and which have begun."""
+
+    crash: int
+    deadlines: int
+
+    @classmethod
+    def make(cls) -> SharedFiles:
+        """Makes both, or none. Raises OSError."""
+        crash = make("crash")
+        try:
+            return cls(crash, make("deadlines"))
+        except OSError:
+            os.close(crash)
+            raise
+
+    @property
+    def stack(self) -> str:
+        """What faulthandler has written of the thread that crashed; "" if nothing."""
+        return stack_in(self.crash)
+
+    @property
+    def crashed_job(self) -> int | None:
+        """The sequence number of the lease whose job ran in the thread that crashed; None if none
+        did, or if it is unknown."""
+        thread = thread_in(self.crash)
+        return None if thread is None else deadlines.begun_in(self.deadlines, thread)
+
+    @property
+    def last_begun(self) -> int | None:
+        """The highest sequence number of a lease whose job the child has begun; None if it does not
+        tell."""
+        return deadlines.last_begun(self.deadlines)
+
+    @property
+    def next_deadline(self) -> float | None:
+        """When the next job of the child is beyond its hard time limit (monotonic)."""
+        return deadlines.next_deadline(self.deadlines)
+
+    def overdue(self, now: float) -> list[Overdue]:
+        """The jobs of the child that go on beyond their hard time limits."""
+        return deadlines.overdue(self.deadlines, now)
+
+    def run_times(self, *, suspects: bool = False) -> dict[int, float]:
+        """For how many seconds the jobs of its leases, by sequence number, have run that the child
+        has begun last. ``suspects``: those of the suspects that an ordinary child runs, instead of
+        its own."""
+        return deadlines.run_times(self.deadlines, time.monotonic(), suspects=suspects)

@@ -11,53 +11,71 @@ import pytest
 from forkq.config.capsule import Capsule
 from forkq.master.child_handle import ChildHandle
 from forkq.master.children import Children
-from forkq.master.fresh_counts import FreshCounts
-from forkq.master.slot import Slot
-from forkq.runtime.pipe import Beat, Fact, Order, PipeReader, Ready, Report, facts, orders
+from forkq.master.relays import FreshCounts
+from forkq.master.slot import CLOCK, Slot
+from forkq.runtime.pipe import Order, PipeReader, Report
+from tests.unit.master.handles import get_ready, make, tell
 
 
 class ManyChildren(list[ChildHandle]):
     """As much of Children as FreshCounts uses."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._made: list[tuple[ChildHandle, PipeReader[Order]]] = []
+
     @property
     def by_pid(self) -> dict[int, ChildHandle]:
         return {child.pid: child for child in self}
 
+    def fork(self, slot: Slot) -> tuple[ChildHandle, PipeReader[Order]]:
+        """A child in its boot, with what the master tells it."""
+        made = make(slot, len(self._made) + 1, "h:1:a")
+        self._made.append(made)
+        self.append(made[0])
+        return made
+
+    def close(self) -> None:
+        """Closes all pipes."""
+        for child, reader in self._made:
+            child.close()
+            os.close(reader.fd)
+
 
 @pytest.fixture
-def pipe() -> Iterator[tuple[int, int]]:
-    ends = os.pipe()
-    yield ends
-    for end in ends:
-        os.close(end)
+def children() -> Iterator[ManyChildren]:
+    made = ManyChildren()
+    yield made
+    made.close()
 
 
-def child(pid: int, control: int, ready: Ready) -> ChildHandle:
-    slot = Slot("default.0", Capsule("default", (("default", 0),), 5))
-    handle = ChildHandle(slot, pid, None, control, PipeReader[Fact](0, facts), "h:1:a")
-    handle._apply(ready)
-    return handle
+SLOT = Slot("default.0", Capsule("default", (("default", 0),), 5))
 
 
-def test_the_counts_are_fresh_when_each_child_that_knows_the_order_has_answered(
-    pipe: tuple[int, int],
+def test_the_counts_are_fresh_when_each_child_that_has_some_has_answered(
+    children: ManyChildren,
 ) -> None:
-    """A child of an older version would not understand it, and take the pipe for broken."""
-    new, old = child(1, pipe[1], Ready("h:1:a", reports=True)), child(2, -1, Ready("h:2:a"))
-    fresh = FreshCounts(cast(Children, ManyChildren([new, old])))
+    """The clock has none, nor has a child in its boot."""
+    (child, told), (clock, told_clock), (_, told_booting) = (
+        children.fork(slot) for slot in (SLOT, Slot(CLOCK, None), SLOT)
+    )
+    get_ready(child)
+    get_ready(clock)
+    fresh = FreshCounts(cast(Children, children))
     assert fresh.reported_at == 0.0
     fresh.ask()
-    [order] = cast(list[Any], PipeReader[Order](pipe[0], orders).read())
+    [order] = cast(list[Any], told.read())
     assert type(order) is Report
-    new._apply(Beat(0, "running", 6, 1))  # was on its way already
+    assert told_clock.read() == told_booting.read() == []
+    tell(child, processed=6)  # was on its way already
     assert fresh.reported_at == 0.0
-    new._apply(Beat(0, "running", 7, 1, asked_at=order.asked_at))
+    tell(child, processed=7, asked_at=order.asked_at)
     assert fresh.reported_at == order.asked_at
-    assert new.processed == 7
+    assert child.beat.processed == 7
 
 
-def test_a_child_that_has_ended_is_not_waited_for(pipe: tuple[int, int]) -> None:
-    children = ManyChildren([child(1, pipe[1], Ready("h:1:a", reports=True))])
+def test_a_child_that_has_ended_is_not_waited_for(children: ManyChildren) -> None:
+    get_ready(children.fork(SLOT)[0])
     fresh = FreshCounts(cast(Children, children))
     fresh.ask()
     assert fresh.reported_at == 0.0

@@ -13,15 +13,13 @@ from forkq.master.relays import HeldClassRelay
 from forkq.master.slot import CLOCK, Slot
 from forkq.runtime.pipe import (
     ClassesHeld,
-    Fact,
     HoldClasses,
     Order,
     PipeReader,
-    facts,
     fitting,
-    orders,
     send,
 )
+from tests.unit.master.handles import make
 
 
 class Tree:
@@ -39,14 +37,10 @@ class Tree:
         """A child that has not booted yet, or a clock."""
         clock = name.startswith(CLOCK)
         capsule = None if clock else Capsule("default", (("default", 0),), 1, shard=shard)
-        child_control, control = os.pipe()
-        report, child_report = os.pipe()
-        os.close(child_report)
-        os.set_blocking(control, False)
         slot = Slot(name, capsule, clock_of=shard if clock else "")
-        child = ChildHandle(slot, 0, None, control, PipeReader[Fact](report, facts), name)
+        child, reader = make(slot, 0, name)
         self.living.append(child)
-        self._readers[child] = PipeReader(child_control, orders)
+        self._readers[child] = reader
         return child
 
     def advance(self) -> dict[str, list[tuple[str, ...]]]:
@@ -76,19 +70,19 @@ def test_every_child_is_told_once_also_a_new_one_before_it_is_ready(tree: Tree) 
     clock = tree.fork(CLOCK)
     tree.fork("default.0")
     assert tree.advance() == {}
-    clock.held_classes = ("Boom",)
+    clock.told.held_classes = ("Boom",)
     assert tree.advance() == {"default.0": [("Boom",)]}
     assert tree.advance() == {}
     tree.fork("default.solo0")
     assert tree.advance() == {"default.solo0": [("Boom",)]}
-    clock.held_classes = ()
+    clock.told.held_classes = ()
     assert tree.advance() == {"default.0": [()], "default.solo0": [()]}
 
 
 def test_a_clock_that_dies_releases_nothing(tree: Tree) -> None:
     clock = tree.fork(CLOCK)
     tree.fork("default.0")
-    clock.held_classes = ("Boom",)
+    clock.told.held_classes = ("Boom",)
     tree.advance()
     tree.living.remove(clock)
     assert tree.advance() == {}
@@ -96,7 +90,7 @@ def test_a_clock_that_dies_releases_nothing(tree: Tree) -> None:
     assert tree.advance() == {"default.1": [("Boom",)]}
     after = tree.fork(CLOCK)
     assert tree.advance() == {}, "it has not looked yet"
-    after.held_classes = ()
+    after.told.held_classes = ()
     assert tree.advance() == {"default.0": [()], "default.1": [()]}
 
 
@@ -104,7 +98,7 @@ def test_a_class_is_held_on_its_shard(tree: Tree) -> None:
     clock = tree.fork(f"{CLOCK}@mail", shard="mail")
     tree.fork("default@mail.0", shard="mail")
     tree.fork("default@shop.0", shard="shop")
-    clock.held_classes = ("Boom",)
+    clock.told.held_classes = ("Boom",)
     assert tree.advance() == {"default@mail.0": [("Boom",)]}
 
 
@@ -113,7 +107,7 @@ def test_a_child_whose_pipe_is_full_is_told_later(tree: Tree) -> None:
     for size in (3000, 1):
         while send(child.control, HoldClasses(("x" * size,))):
             pass
-    clock.held_classes = ("Boom",)
+    clock.told.held_classes = ("Boom",)
     assert tree.advance()["default.0"][-1] != ("Boom",)  # the child reads its orders
     assert tree.advance() == {"default.0": [("Boom",)]}
 

@@ -16,9 +16,9 @@ from forkq.master.child_handle import ChildHandle
 from forkq.master.children import Children
 from forkq.master.isolation import Isolation
 from forkq.master.slot import Slot
-from forkq.runtime import shared_files
 from forkq.runtime.deadlines import DeadlineTable
-from forkq.runtime.pipe import Fact, Order, PipeReader, RunSuspects, Stop, facts, orders
+from forkq.runtime.pipe import Order, PipeReader, RunSuspects, Stop
+from tests.unit.master.handles import get_ready, make, tell
 
 CAPSULE = Capsule("default", (("mail", 0), ("tenant-*", 0)), 10)
 
@@ -44,18 +44,11 @@ class FakeChildren:
     def fill(self, slot: Slot) -> None:
         """A child that is ready at once."""
         pid = 1_000_000_000 + len(self._readers)  # no process has such a pid
-        child_control, control = os.pipe()
-        report, child_report = os.pipe()
-        os.close(child_report)
-        os.set_blocking(control, False)
         nonce = "soloaaaaaaaa" if slot.solo else "aaaaaaaaaaaa"
-        child = ChildHandle(
-            slot, pid, None, control, PipeReader[Fact](report, facts), f"h:{pid}:{nonce}"
-        )
-        child.was_ready, child.state, child.ready_at = True, "running", time.monotonic()
+        child, self._readers[pid] = make(slot, pid, f"h:{pid}:{nonce}")
+        get_ready(child)
         child.sole = slot.sole
         slot.child = self.by_pid[pid] = child
-        self._readers[pid] = PipeReader(child_control, orders)
 
     def orders(self, child: ChildHandle) -> list[Order]:
         """What the master has told that child."""
@@ -97,7 +90,7 @@ class Ward:
 
     def suspects(self, *, wait: bool) -> None:
         """The clock reports, for all capsules."""
-        self.clock.suspected = tuple(one.name for one in self.capsules) if wait else ()
+        self.clock.told.suspects = tuple(one.name for one in self.capsules) if wait else ()
 
     def turn(self, *, quiet: bool = False) -> None:
         """Two turns of the master's loop."""
@@ -112,7 +105,7 @@ class Ward:
     def all_busy(self) -> None:
         """Each solo child has a job."""
         for child in self.solo():
-            child.busy = 1
+            tell(child, busy=1)
 
 
 @pytest.fixture
@@ -199,10 +192,10 @@ def test_suspects_that_run_for_long_take_no_place() -> None:
     for long_at in (0.0, time.monotonic() + 60.0):
         small.all_busy()
         [solo] = small.solo()
-        solo.long_at = long_at
+        tell(solo, long_at=long_at)
         small.turn()
         assert small.solo() == [solo]
-    solo.long_at = time.monotonic()
+    tell(solo, long_at=time.monotonic())
     small.turn()
     small.turn()
     assert len(small.solo()) == 2
@@ -217,8 +210,7 @@ def test_a_suspect_that_holds_the_interpreter_keeps_no_other_one_waiting() -> No
     small.suspects(wait=True)
     small.turn()
     [solo] = small.solo()
-    solo.deadlines = shared_files.make("deadlines")
-    DeadlineTable(solo.deadlines, 1).begins()[0][0] = 1
+    DeadlineTable(solo.files.deadlines, 1).begins()[0][0] = 1
     small.turn()
     small.turn()
     assert len(small.solo()) == 2
@@ -242,7 +234,7 @@ def test_idle_solo_children_end_but_one_as_long_as_suspects_wait(ward: Ward) -> 
     ward.turn()
     assert len(ward.solo()) == 2
     for child in ward.solo():
-        child.busy = 0
+        tell(child, busy=0)
     ward.turn()
     assert len(ward.solo()) == 1
     ward.turn()
@@ -267,7 +259,7 @@ def test_a_quiet_solo_child_is_ended_and_another_one_takes_its_place(ward: Ward)
     ward.suspects(wait=True)
     ward.turn()
     [solo] = ward.solo()
-    solo.state = "quiet"
+    tell(solo, state="quiet")
     ward.turn()
     assert ward.children.orders(solo) == [Stop(None)]
     assert len(ward.solo()) == 1
@@ -275,11 +267,11 @@ def test_a_quiet_solo_child_is_ended_and_another_one_takes_its_place(ward: Ward)
 
 def test_no_solo_child_is_forked_before_an_ordinary_one_is_ready(ward: Ward) -> None:
     """It might take the port, or the memory, that this needs to boot."""
-    ward.ordinary.was_ready = False
+    ward.ordinary.told.ready_at = None
     ward.suspects(wait=True)
     ward.turn()
     assert ward.solo() == []
-    ward.ordinary.was_ready = True
+    get_ready(ward.ordinary)
     ward.turn()
     assert len(ward.solo()) == 1
 
@@ -288,11 +280,11 @@ def test_solo_children_without_a_job_make_room_for_an_ordinary_child_that_boots(
     ward.suspects(wait=True)
     ward.turn()
     [solo] = ward.solo()
-    ward.ordinary.was_ready = False
-    solo.busy = 1
+    ward.ordinary.told.ready_at = None
+    tell(solo, busy=1)
     ward.turn()
     assert ward.solo() == [solo]
-    solo.busy = 0
+    tell(solo, busy=0)
     ward.turn()
     assert ward.children.orders(solo) == [Stop(None)]
     assert ward.solo() == []
@@ -312,7 +304,7 @@ def test_a_child_that_was_made_quiet_runs_no_suspects_any_more(
     ward.turn()
     ward.children.solo_slots[0].boot_failures = 3
     ward.turn()
-    ward.ordinary.state = "quiet"
+    tell(ward.ordinary, state="quiet")
     ward.turn()
     assert ward.children.orders(ward.ordinary) == [RunSuspects(on=True), RunSuspects(on=False)]
     assert ward.children.orders(slot.child) == [RunSuspects(on=True)]

@@ -15,7 +15,8 @@ from forkq.config.shards import DEFAULT_SHARD
 from forkq.master.child_handle import ChildHandle
 from forkq.master.relays import LeaderRelay
 from forkq.master.slot import CLOCK, Slot
-from forkq.runtime.pipe import Fact, Lead, Order, PipeReader, facts, orders
+from forkq.runtime.pipe import Lead, Order, PipeReader
+from tests.unit.master.handles import make, tell
 
 
 class Tree:
@@ -34,14 +35,9 @@ class Tree:
     def spawn(self, slot: Slot) -> ChildHandle:
         """Fills a slot; the child runs at once."""
         self._pid += 1
-        child_control, control = os.pipe()
-        report, child_report = os.pipe()
-        os.close(child_report)
-        os.set_blocking(control, False)
-        child = ChildHandle(slot, self._pid, None, control, PipeReader[Fact](report, facts), "x")
-        child.state = "running"
+        child, self._readers[self._pid] = make(slot, self._pid, "x")
+        tell(child, state="running")
         slot.child = self.by_pid[child.pid] = child
-        self._readers[child.pid] = PipeReader(child_control, orders)
         return child
 
     def reap(self, child: ChildHandle) -> None:
@@ -55,7 +51,7 @@ class Tree:
         """The clock has reported that it holds the lease until then."""
         clock = self.slots[2].child
         assert clock is not None
-        clock.lease_held_until = until
+        clock.told.leads_until = until
 
     def advance(self) -> dict[str, list[float]]:
         """One turn of the master's loop. Returns which orders the children got: name -> the ends of
@@ -130,7 +126,7 @@ def test_when_the_leading_child_has_gone_quiet_another_leads(
     """The child has reported it itself: `is_leader` was false there before."""
     tree.hold(soon)
     tree.advance()
-    tree.child(0).state = state  # type: ignore[assignment]
+    tell(tree.child(0), state=state)
     assert tree.advance() == {"default.1": [soon]}
 
 
@@ -154,11 +150,11 @@ def test_when_the_clock_dies_its_child_leads_no_more_at_once(tree: Tree, soon: f
 
 
 def test_no_child_leads_while_none_runs_jobs(tree: Tree, soon: float) -> None:
-    tree.child(0).state = "booting"
-    tree.child(1).state = "quiet"
+    tell(tree.child(0), state="booting")
+    tell(tree.child(1), state="quiet")
     tree.hold(soon)
     assert tree.advance() == {}
-    tree.child(0).state = "running"
+    tell(tree.child(0), state="running")
     assert tree.advance() == {"default.0": [soon]}
 
 
@@ -204,8 +200,8 @@ def test_a_child_that_goes_quiet_leads_no_more_even_with_a_new_lease() -> None:
 def test_the_lease_of_the_default_shard_counts_and_no_other(tree: Tree, soon: float) -> None:
     """Each shard has a clock that holds a lease there; one process is the leader of all."""
     of_mail = tree.spawn(Slot(f"{CLOCK}@mail", None, clock_of="mail"))
-    of_mail.lease_held_until = soon + 5
+    of_mail.told.leads_until = soon + 5
     assert tree.advance() == {}
     of_default = tree.spawn(Slot(CLOCK, None, clock_of=DEFAULT_SHARD))
-    of_default.lease_held_until = soon
+    of_default.told.leads_until = soon
     assert tree.advance() == {"default.0": [soon]}

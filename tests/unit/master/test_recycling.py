@@ -13,6 +13,8 @@ from forkq.master.child_handle import ChildHandle
 from forkq.master.memory import Memory
 from forkq.master.recycling import MemoryMeter
 from forkq.master.slot import Slot
+from forkq.runtime.shared_files import SharedFiles
+from tests.unit.master.handles import get_ready
 
 MB = 1 << 20
 
@@ -40,7 +42,8 @@ class Meter:
         """One more child. Returns its pid."""
         pid = len(self.children) + 1
         slot = Slot("a", None if limits is None else Capsule("a", recycling=limits))
-        handle = ChildHandle(slot, pid, None, -1, cast("Any", None), "a", was_ready=True)
+        handle = ChildHandle(slot, pid, None, -1, cast("Any", None), SharedFiles(-1, -1), "a")
+        get_ready(handle)
         self.children[pid], self.rss[pid] = handle, rss
         return pid
 
@@ -85,6 +88,6 @@ def test_a_measurement_that_takes_long_is_made_less_often(monkeypatch: pytest.Mo
 def test_a_child_that_boots_or_is_frozen_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     meter = Meter(monkeypatch)
     booting, frozen = meter.children[meter.child(None)], meter.children[meter.child(None)]
-    booting.was_ready, frozen.frozen = False, True
+    booting.told.ready_at, frozen.frozen = None, True
     assert meter._meter.measure_next() is None
     assert meter._meter.due is None

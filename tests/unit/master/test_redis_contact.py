@@ -12,6 +12,7 @@ from forkq.config.config import Config
 from forkq.master.child_handle import ChildHandle
 from forkq.master.redis_contact import RedisContact
 from forkq.master.unhealthy_children import UnhealthyChildren
+from tests.unit.master.handles import tell
 from tests.unit.master.test_children import Tree
 
 LIMIT = 30.0
@@ -30,13 +31,13 @@ class Contact:
         assert clock is not None
         self.clock, self._log = clock, tree.log
         for child in (self.child, self.clock):
-            child.ready_at = BEGAN
+            child.told.ready_at = BEGAN
         self._contact = RedisContact(tree.children.by_pid, LIMIT, tree.log)
 
     def answer(self, seconds: float, *children: ChildHandle) -> None:
         """Redis answers these children at this time; the master checks then."""
         for child in children:
-            child.redis_at = BEGAN + seconds
+            tell(child, redis_at=BEGAN + seconds)
         self._contact.check()
 
     @property
@@ -97,7 +98,7 @@ def test_a_shard_that_is_down_cuts_off_none_of_its_children(contact: Contact) ->
 
 
 def test_a_child_that_has_just_booted_has_its_time(contact: Contact) -> None:
-    contact.child.ready_at += 1000
+    contact.child.told.ready_at = BEGAN + 1000
     for seconds in range(0, 1040, 10):
         contact.answer(seconds, contact.clock)
     assert contact.events == []

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from forkq.config.capsule import Capsule
-from forkq.master import isolation, sole_turns
+from forkq.master import isolation
 from forkq.master.child_handle import ChildHandle
 from forkq.runtime.pipe import RunSuspects, Stop
+from tests.unit.master.handles import tell
 from tests.unit.master.test_isolation import CAPSULE, Ward
 
 OTHER = Capsule("other", (("reports", 0),), 10)
@@ -31,7 +32,7 @@ def ward(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ward]:
 def ask(ward: Ward) -> tuple[ChildHandle, ChildHandle]:
     """The first solo child has put one back, and rests; the second one goes on."""
     first, second = ward.solo()
-    first.busy, first.wants_sole = 0, True
+    tell(first, busy=0, wants_sole=True)
     ward.turn()
     return first, second
 
@@ -51,7 +52,7 @@ def test_a_sole_child_is_forked_when_all_others_have_ended(ward: Ward) -> None:
     ward.turn()
     assert sole(ward) == ["default.alone0"]
     [alone] = ward.solo()
-    alone.busy, alone.long_at = 1, time.monotonic() + 60.0
+    tell(alone, busy=1, long_at=time.monotonic() + 60.0)
     ward.turn()
     assert ward.solo() == [alone]
     ward.children.die(alone)
@@ -74,8 +75,8 @@ def test_the_others_have_their_time_before_the_next_turn(
     ward.all_busy()
     first, second = ask(ward)
     assert ward.solo() == [first, second]
-    second.busy = 0
-    monkeypatch.setattr(sole_turns, "_IDLE", 0.0)
+    tell(second, busy=0)
+    monkeypatch.setattr(isolation, "_IDLE", 0.0)
     ward.turn()
     assert ward.solo() == []
 
@@ -98,7 +99,7 @@ def test_a_suspect_that_does_not_end_in_time_gives_the_others_time(
     turns._began -= 60.0
     ward.turn()
     assert ward.solo() == []
-    second.long_at = time.monotonic()  # from now on it keeps nobody waiting
+    tell(second, long_at=time.monotonic())  # from now on it keeps nobody waiting
     for child in list(ward.children):
         if child.slot.solo and child is not second:
             ward.children.die(child)
@@ -112,13 +113,13 @@ def test_one_that_runs_for_long_keeps_the_others_waiting_no_more(ward: Ward) -> 
         ward.children.die(child)
     ward.turn()
     [alone] = ward.solo()
-    alone.busy, alone.long_at = 1, time.monotonic()
+    tell(alone, busy=1, long_at=time.monotonic())
     ward.turn()
     found = [child.name for child in ward.solo()]
     assert found == ["default.alone0", "default.solo0", "other.solo0"]
     ward.isolation._sole_turns._others_until = 0.0
     for child in ward.solo():
-        child.wants_sole = child.name == "default.solo0"
+        tell(child, wants_sole=child.name == "default.solo0")
     ward.turn()
     for child in list(ward.children):
         if child.slot.solo and child is not alone:
@@ -134,17 +135,17 @@ def test_a_turn_ends_in_time_or_with_the_last_job(
         ward.children.die(child)
     ward.turn()
     [alone] = ward.solo()
-    alone.busy = 1
+    tell(alone, busy=1)
     ward.turn()
     assert ward.children.orders(alone) == []
-    monkeypatch.setattr(sole_turns, "_TURN", 0.0)
+    monkeypatch.setattr(isolation, "_TURN", 0.0)
     ward.turn()
     assert ward.children.orders(alone) == [Stop(None)]
 
 
 def test_a_quiet_tree_begins_no_turn(ward: Ward) -> None:
     first, second = ward.solo()
-    first.busy, first.wants_sole = 0, True
+    tell(first, busy=0, wants_sole=True)
     ward.turn(quiet=True)
     assert ward.children.orders(second) == []
     ward.children.die(first)
@@ -158,7 +159,7 @@ def test_the_next_program_forks_no_other_one_beside_a_sole_child(ward: Ward) -> 
         ward.children.die(child)
     ward.turn()
     [alone] = ward.solo()
-    alone.busy = 1
+    tell(alone, busy=1)
     ward.next_program().begin_anew()
     ward.turn()
     assert ward.children.orders(alone) == [Stop(None)]
@@ -176,13 +177,13 @@ def test_an_ordinary_child_that_runs_suspects_is_waited_for(ward: Ward) -> None:
     ward.turn()
     [ordinary] = [child for child in ward.children if child.name == "other.0"]
     assert ward.children.orders(ordinary) == [RunSuspects(on=True)]
-    ordinary.busy, ordinary.long_at = 1, time.monotonic() + 60.0
-    first.busy, first.wants_sole = 0, True
+    tell(ordinary, busy=1, long_at=time.monotonic() + 60.0)
+    tell(first, busy=0, wants_sole=True)
     ward.turn()
     ward.children.die(first)
     ward.turn()
     assert ward.children.orders(ordinary) == [RunSuspects(on=False)]
     assert sole(ward) == []
-    ordinary.busy, ordinary.long_at = 0, 0.0
+    tell(ordinary, busy=0, long_at=0.0)
     ward.turn()
     assert sole(ward) == ["default.alone0"]
