@@ -91,7 +91,8 @@ def test_a_function_job_has_the_name_and_the_text_of_its_function(own_registry: 
     assert welcome.__module__ == __name__
     assert list(inspect.signature(welcome).parameters) == ["user_id"]
     text = pydoc.render_doc(welcome, renderer=pydoc.plaintext)  # type: ignore[attr-defined]
-    assert "welcome(user_id: 'int') -> 'int'\n    Says hello." in text
+    # Python 3.14 writes the annotations without quotation marks.
+    assert "welcome(user_id: int) -> int\n    Says hello." in text.replace("'", "")
     assert inspect.isroutine(welcome), "else Sphinx leaves it out"
 
 
