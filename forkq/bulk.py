@@ -14,7 +14,8 @@ _BULK: Final = "a bulk push takes args=[[...], [...]], a list of argument lists"
 
 @contextmanager
 def in_row(done: Sized) -> Iterator[None]:
-    """Adds to an InvalidJob the number of the row of a bulk push: so many are in ``done``."""
+    """Adds to an InvalidJob the number of the row of a bulk push: the rows before it are in
+    ``done``."""
     try:
         yield
     except InvalidJob as error:

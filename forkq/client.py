@@ -109,7 +109,7 @@ class Client:
         return encoded and encoded.jid
 
     def push_on_commit(self, job: Payload) -> str | None:
-        """Like ``push``, when the database transaction of this thread is committed; never if it is
+        """Pushes a job when the database transaction of this thread is committed; never if it is
         rolled back, and at once outside of one. Needs an integration (forkq.contrib.django).
 
         The job is checked and encoded now. What the push raises then, the commit raises.
@@ -118,7 +118,8 @@ class Client:
 
     @middleware.around_push
     def push_later(self, job: Payload, wait: Callable[[Callable[[], None]], object]) -> str | None:
-        """Like ``push``, when the function is called that ``wait`` gets; ``job`` is checked now."""
+        """Checks and encodes ``job`` now, and gives ``wait`` a function that pushes it. Returns the
+        jid, or None if a middleware vetoed the push."""
         encoded = self._encoded(_with_defaults(job))
         if encoded is not None:
             wait(lambda: self._write([_enqueued_now(encoded)]))
@@ -169,8 +170,8 @@ class Client:
         return Server(connection, self.keys, self._bounds, rules, self.push, **named)
 
     def _encoded(self, job: Payload) -> EncodedJob | None:
-        """``job``, which has its defaults, after the client middleware; None if that vetoed it. It
-        is the caller's no more."""
+        """The EncodedJob of ``job``, which has its defaults, after the client middleware; None if
+        the middleware vetoed it. The caller must not use ``job`` afterwards."""
         check_args(job, self._strict)
         if "at" in job:
             _set_time(job)
@@ -194,7 +195,8 @@ class Client:
             yield self._encoded({**base, "at": at, "args": args, "jid": jid})
 
     def _alike(self, job: Payload, rows: Sequence[list[Any]]) -> Iterator[EncodedJob]:
-        """As ``_each``, where all jobs go to the queue now and no middleware may change one."""
+        """The encoded jobs of a bulk push in which all jobs go to the queue now and no middleware
+        may change one: what they share is encoded once."""
         del job["at"]
         encode = row_encoder({**job, "enqueued_at": now()})
         name, queue, bounds = job["class"], job["queue"], self._bounds
@@ -221,7 +223,8 @@ class Client:
 
 
 def _with_defaults(job: Payload) -> Payload:
-    """A new dict: ``job`` and what it leaves open. Raises InvalidJob for what no job can have."""
+    """A new dict: ``job``, and defaults for the keys that it leaves out. Raises InvalidJob for a
+    value that no job can have."""
     if type(job) is not dict:
         kind = type(job).__name__  # its value may be a secret, here and below
         raise InvalidJob(f'a job is a dict like {{"class": "Name", "args": []}}, not a {kind}')

@@ -35,12 +35,12 @@ class CurrentJob:
 
     @property
     def jid(self) -> str:
-        """Its id."""
+        """The id of the job."""
         return cast("str", self.payload.get("jid", ""))
 
     @property
     def queue(self) -> str:
-        """The queue it came from."""
+        """The queue that the job came from."""
         return cast("str", self.payload.get("queue", ""))
 
     @property

@@ -77,7 +77,7 @@ def use(
 
 
 def _client_class(config: Config) -> Callable[..., Client]:
-    """How the client of a configuration is made: of one with shards it knows them all."""
+    """The class of the client for a configuration: one for several shards, or for one Redis."""
     if not config.shards:
         return Client
     from .sharded_client import ShardedClient  # noqa: PLC0415 - see the module's docstring
@@ -164,7 +164,7 @@ def _app_folders() -> Iterator[Path]:
 
 
 def announce_localhost(config: Config) -> None:
-    """Logs once that nothing tells this process where Redis is, if so."""
+    """Logs once that nothing tells this process where Redis is, if that is so."""
     global _announced  # noqa: PLW0603 - said once in a process
     if _announced or config.source is not None or config.origin("redis.url").kind != "default":
         return
@@ -201,7 +201,8 @@ def _check_queues(
 
 
 def _has_capsules(config: Config) -> bool:
-    """Whether it says which queues are worked on. Without a file, it may be another's."""
+    """Whether the configuration says which queues are worked on. Without a file, another process
+    may have one that says so."""
     return config.source is not None or config is _server_config
 
 

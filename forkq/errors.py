@@ -200,8 +200,8 @@ def led_to(error: BaseException) -> Iterator[BaseException]:
 
 
 def file_error(text: str, error: OSError) -> ForkqError:
-    """The error to raise for one of the system: CannotStartYet if the system lacks something just
-    now, else ConfigError, because the path is wrong."""
+    """The error of forkq to raise for ``error``, an OSError: CannotStartYet if the system lacks
+    something just now, else ConfigError, because the path is wrong."""
     return (CannotStartYet if error.errno in _PASSING else ConfigError)(text)
 
 
@@ -217,7 +217,8 @@ def shown(value: object) -> str:
 
 
 def nearest(word: str, words: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The one of ``words`` that was probably meant: first one with the same letters."""
+    """The word among ``words`` that was probably meant; a word with the same letters comes
+    first."""
     found = difflib.get_close_matches(word.lower(), list(words), 3, cutoff)
     return min(found, key=lambda one: sorted(one) != sorted(word.lower()), default=None)
 

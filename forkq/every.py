@@ -123,9 +123,9 @@ def template(spec: JobSpec, args: object, own: Mapping[str, Any]) -> dict[str, A
 
 
 def template_of(job: object, args: Sequence[Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """As ``template``, for a job class, a job function or a name. A name that is not registered is
-    another app's job. Raises InvalidJob also for an object that is no job, and for a misspelt
-    option."""
+    """The payload that a tick pushes for a job class, a job function or a name. A name that is not
+    registered is another app's job. Raises InvalidJob also for an object that is no job, and for a
+    misspelt option."""
     _refuse_misspelt(options)
     if isinstance(job, str):
         name = job
@@ -144,7 +144,8 @@ def template_of(job: object, args: Sequence[Any], options: Mapping[str, Any]) ->
 
 
 def _refuse_misspelt(options: Mapping[str, Any]) -> None:
-    """Refuses a key that resembles a keyword. Other unknown keys are the user's own."""
+    """Raises InvalidJob for a key that resembles a keyword. Any other unknown key is the user's
+    own."""
     for key in options.keys() - OPTIONS.keys():
         near = nearest(key, (*OPTIONS, *_KEYWORDS), 0.75)
         if near is not None:

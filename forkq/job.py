@@ -77,7 +77,7 @@ class Job:
 
     @property
     def queue(self) -> str | None:
-        """The queue it came from; None on an instance that no child made."""
+        """The queue that the job came from; None on an instance that no child made."""
         return None if self._running is None else self._running.queue
 
     @property
@@ -118,8 +118,8 @@ class FunctionJob(Pusher[P], Generic[P, R]):
         self.spec = spec
 
     def __get__(self, instance: object, owner: type | None = None) -> FunctionJob[P, R]:
-        """Itself. With this method ``inspect.isroutine`` is true, and so ``help`` and Sphinx
-        document a job as the function that it is."""
+        """Returns the job itself. With this method ``inspect.isroutine`` is true, and so ``help``
+        and Sphinx document a job as the function that it is."""
         return self
 
     def __reduce__(self) -> str:
@@ -276,7 +276,7 @@ def _place_of_class(cls: type) -> DefinedAt | None:
 
 
 def _run_of(thing: Any) -> object:
-    """The ``run`` of a place in the module of ``thing``."""
+    """The module spec of ``thing``: each run of the module's code has its own."""
     return getattr(sys.modules.get(thing.__module__), "__spec__", None)
 
 

@@ -28,8 +28,8 @@ class Middleware(Protocol):
 
 
 class Chain:
-    """An ordered list of middleware; the first one is the outermost. What adds a member raises
-    ForkqError if it does not take ``(job, call)``, or if a call of it would run nothing."""
+    """An ordered list of middleware; the first one is the outermost. The methods that add a member
+    raise ForkqError for one that does not take ``(job, call)``, or that a call would not run."""
 
     def __init__(self) -> None:
         # Each job looks whether this list is empty: a call of __len__ would cost it more.

@@ -35,8 +35,8 @@ def is_leader() -> bool:
 
 
 def set_leader_until(until: float) -> bool:
-    """Makes this process the leader until then (monotonic seconds); 0 ends it. Returns whether it
-    has become the leader. The child calls it."""
+    """Makes this process the leader until ``until`` (monotonic seconds); 0 ends the leadership.
+    Returns whether it has become the leader. The child calls it."""
     global _leads_until
     led, _leads_until = is_leader(), until
     return is_leader() and not led

@@ -57,7 +57,8 @@ _NAMED: Final = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
 
 class Parameters:
     """The parameters of a job's ``perform``. ``arity``: the smallest and the largest number of
-    positional arguments. ``names``: theirs, in order; "*name" takes all further ones."""
+    positional arguments. ``names``: the names of these arguments, in order; "*name" takes all
+    further ones."""
 
     __slots__ = ("_needs_names", "_signature", "arity", "names")
 
@@ -175,7 +176,7 @@ class Pusher(Generic[P]):
         return default().push_bulk({**self._options, "class": self.name, "args": checked, **when})
 
     def set(self, more: Mapping[str, Any] = {}, /, **options: Unpack[JobOptions]) -> Pusher[P]:
-        """The same job with other options (``queue``, ``retry``, ``tags``, ...) for this push.
+        """Returns this job with other options (``queue``, ``retry``, ``tags``, ...), to be pushed.
 
         ``more`` are keys that forkq does not know. They stay in the payload, as they do in Sidekiq.
         Raises InvalidJob for a value that an option cannot have, and for a misspelt option.
@@ -262,7 +263,7 @@ def _refuse_misspelt(name: str, key: str) -> None:
 
 
 def _moment(moment: Moment) -> Moment:
-    """``moment``. Raises InvalidJob if it is no time: None must not mean now."""
+    """Returns ``moment``. Raises InvalidJob if it is no time: None must not mean now."""
     due(moment)
     return moment
 
@@ -281,7 +282,7 @@ def _row(name: str, row: Any) -> tuple[Any, ...]:
 
 
 def _no_rows(name: str, found: object) -> InvalidJob:
-    """Its value may be a secret, and is not shown."""
+    """The error for rows that are no rows. Their value may be a secret, and is not shown."""
     kind = type(found).__name__
     return InvalidJob(
         f"job {name!r}: perform_bulk takes argument lists, as in [[1], [2]]; this is of type {kind}"

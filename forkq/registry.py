@@ -46,7 +46,8 @@ class DefinedAt:
     run: object
 
     def is_beside(self, other: DefinedAt) -> bool:
-        """Whether both are in one run of one module. There the later one hides the earlier one."""
+        """Whether this definition and ``other`` are in one run of one module. There the later one
+        hides the earlier one."""
         return self.run is other.run and self.file == other.file and self.line != other.line
 
 
@@ -75,7 +76,8 @@ class JobSpec:
 
     @property
     def takes(self) -> str:
-        """How many arguments: ``1 argument``, ``1 to 2 arguments``, ``at least 1 argument``."""
+        """How many arguments the job takes, in words: ``1 argument``, ``1 to 2 arguments``, ``at
+        least 1 argument``."""
         fewest, most = self.arity
         is_open = most == float("inf")
         last = fewest if is_open else most
@@ -83,13 +85,13 @@ class JobSpec:
         return f"{first}{last:g} argument{'s' * (last != 1)}"
 
     def is_again(self, known: JobSpec) -> bool:
-        """Whether it is the same definition as ``known``, executed once more."""
+        """Whether this is the definition that ``known`` is, executed once more."""
         beside = self.place and known.place and self.place.is_beside(known.place)
         return self.where == known.where and not beside
 
     @property
     def is_secret(self) -> bool:
-        """Whether nobody may see its arguments."""
+        """Whether all arguments of the job are secret."""
         return bool(self.options.get("secret"))
 
 
@@ -135,8 +137,8 @@ def add(spec: JobSpec) -> None:
 
 
 def add_periodic(spec: PeriodicSpec) -> None:
-    """Registers ``spec``. Two different definitions under one name are an error, even on the same
-    job. A reloaded module makes new job objects, and so replaces its own definition."""
+    """Registers a periodic job. Two different definitions under one name are an error, even on the
+    same job. A reloaded module makes new job objects, and so replaces its own definition."""
     known = periodic.get(spec.name)
     reloaded = known and spec.job.is_again(known.job) and known.target is not spec.target
     if known is not None and not reloaded and known.entry != spec.entry:

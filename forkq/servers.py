@@ -66,9 +66,9 @@ class Server:
         return list(replies)
 
     def ask_leniently(self, *commands: Command, strict: int = 0) -> list[Any]:
-        """As ``ask``, with None for each key of another type, but for those of the first ``strict``
-        commands. Any other refusal is raised: without the right to read a key, zero would be a
-        wrong answer."""
+        """The replies to ``commands``, with None for each key of another type, but for the keys of
+        the first ``strict`` commands. Any other refusal is raised: without the right to read a key,
+        zero would be a wrong answer."""
         if not commands:
             return []
         with self.connection() as connection:
@@ -109,15 +109,15 @@ class Servers:
 
     @property
     def default(self) -> Server:
-        """The one that is meant where none is named."""
+        """The server that is meant where none is named."""
         return self._servers[self._default]
 
     def of_queue(self, queue: str) -> Server:
-        """The one to which jobs of ``queue`` are pushed."""
+        """The server to which jobs of ``queue`` are pushed."""
         return self._servers[self.default.shard_of(queue)]
 
     def __getitem__(self, name: str) -> Server:
-        """The shard of that name. Raises ConfigError if there is none."""
+        """The server of the shard of that name. Raises ConfigError if there is none."""
         if name not in self._servers:
             names = ", ".join(self.names) or "none"
             raise ConfigError(f'there is no shard "{name}" in [[redis.shards]]; there is {names}')
@@ -125,8 +125,8 @@ class Servers:
 
 
 def first_found(where: Server | Servers, look: Callable[[Server], F | None]) -> F | None:
-    """What ``look`` finds on the first server where it finds something. One that is down hides no
-    other one; but if none of the others has it, its ServerUnavailable is raised."""
+    """What ``look`` finds on the first server where it finds something. A server that is down hides
+    no other one; but if no other server has it, the ServerUnavailable of that server is raised."""
     down: ServerUnavailable | None = None
     for server in [where] if isinstance(where, Server) else where:
         try:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 class ShardedClient(Client):
-    """Pushes each job to the shard of its queue. ``connection`` is one to ``shard``, ``servers``
-    are all of them."""
+    """Pushes each job to the shard of its queue. ``connection`` leads to ``shard``, ``servers`` are
+    all shards."""
 
     def __init__(self, shards: Sequence[Shard], shard: str, url: str, **options: Any) -> None:
         super().__init__(url, **options)
@@ -54,7 +54,8 @@ class ShardedClient(Client):
         return Servers(made, self._shard)
 
     def _write(self, jobs: Sequence[EncodedJob]) -> None:
-        """Pushes to each shard what is its. One that fails keeps no other one from its jobs."""
+        """Pushes to each shard the jobs of its queues. A shard that fails keeps no other one from
+        its jobs."""
         by_shard: dict[str, list[EncodedJob]] = {}
         for job in jobs:
             by_shard.setdefault(self.shard_of(job.queue), []).append(job)
@@ -77,7 +78,7 @@ def _connection(route: Route) -> AbstractContextManager[RedisConnection]:
 def _as_one(
     failed: Sequence[tuple[str, ServerUnavailable]], pushed: Sequence[str], total: int
 ) -> ServerUnavailable:
-    """The first error, with the texts of all, and the jids of all shards."""
+    """One error for several: the first, with the texts of all and the jids of all shards."""
     first = failed[0][1]
     inside = [*pushed, *(jid for _, error in failed for jid in error.pushed)]
     text = "; ".join(f"shard {name}: {error}" for name, error in failed)

@@ -19,24 +19,24 @@ Ts = TypeVarTuple("Ts")
 
 
 class TakesAll(Protocol[Unpack[Ts]]):
-    """A job of these parameters, all of them given."""
+    """The shape of a job of these parameters, none of which may be left out."""
 
     def perform_async(self, *args: Unpack[Ts]) -> str: ...
 
 
 class TakesOneOrTwo(Protocol[A, B]):
-    """A job with one parameter, and one that may be left out."""
+    """The shape of a job with one parameter, and one that may be left out."""
 
     def perform_async(self, a: A, b: B = ..., /) -> str: ...
 
 
 class TakesTwoOrThree(Protocol[A, B, C]):
-    """A job with two parameters, and one that may be left out."""
+    """The shape of a job with two parameters, and one that may be left out."""
 
     def perform_async(self, a: A, b: B, c: C = ..., /) -> str: ...
 
 
 class TakesOneToThree(Protocol[A, B, C]):
-    """A job with one parameter, and two that may be left out."""
+    """The shape of a job with one parameter, and two that may be left out."""
 
     def perform_async(self, a: A, b: B = ..., c: C = ..., /) -> str: ...

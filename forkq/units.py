@@ -24,8 +24,8 @@ EXPECTED_SIZE: Final = 'a size such as "512MB" or "1.5GB", or "0" for no limit'
 
 
 def format_duration(seconds: float) -> str:
-    """A length of time in one unit, with two digits: ``12 ms``, ``4.2 s``, ``90 min``, ``47 h``;
-    "-" if no clock has such a time."""
+    """Writes a length of time in one unit, with two digits: ``12 ms``, ``4.2 s``, ``90 min``, ``47
+    h``; "-" if no clock has such a time."""
     if not seconds < _FOREVER:
         return "-"
     if 0 < seconds < 1:
@@ -37,7 +37,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_moment(epoch: float) -> str:
-    """A moment as seen from now: ``in 4 min``, ``3 h ago``, ``just now``."""
+    """Writes a moment as seen from now: ``in 4 min``, ``3 h ago``, ``just now``."""
     away = epoch - time.time()
     if not abs(away) < _FOREVER:  # what is in Redis may be any number
         return "never" if away > 0 else "long ago" if away < 0 else "-"
@@ -75,7 +75,7 @@ def parse_age(text: str) -> float:
 
 
 def format_size(size: float) -> str:
-    """Bytes as forkq.toml has them: ``812MB``, ``1.5GB``; 1MB is 1024 * 1024 bytes."""
+    """Writes bytes as forkq.toml has them: ``812MB``, ``1.5GB``; 1MB is 1024 * 1024 bytes."""
     number, unit = float(size), 0
     while number >= 1000 and unit < len(_SIZES) - 1:
         number, unit = number / 1024, unit + 1
@@ -92,20 +92,21 @@ def parse_size(text: str) -> int:
 
 
 def format_count(number: float | None) -> str:
-    """With separators: ``1,234,567``; ``-`` for None."""
+    """Writes a whole number with separators: ``1,234,567``; ``-`` for None."""
     return "-" if number is None else f"{number:,.0f}"
 
 
 def plural(count: int, noun: str, nouns: str = "") -> str:
-    """Such as ``1 job`` and ``1,204 jobs``. ``nouns`` is a plural that has more than an s."""
+    """A number with its noun, such as ``1 job`` and ``1,204 jobs``. ``nouns`` is a plural that has
+    more than an s."""
     return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
 
 
 def format_share(share: float, digits: int = 0) -> str:
-    """A part of a whole that is 1: ``42%``."""
+    """Writes a part of a whole that is 1: ``42%``."""
     return f"{share:.{digits}%}"
 
 
 def _digits(number: float) -> str:
-    """Two digits at least, and no more than it takes."""
+    """Writes a number with two digits at least, and no more than it takes."""
     return f"{number:.1f}".removesuffix(".0") if number < 9.95 else f"{number:.0f}"

@@ -42,7 +42,7 @@ class AloneRunner:
         self._vain = 0
 
     def order(self, *, on: bool) -> None:
-        """The master's order, to begin or to end this."""
+        """Takes the master's order to begin this, or to end it."""
         if on != self._ordered:
             event = "no solo child can boot: this child runs suspects, one at a time"
             self._log.warning(event if on else "this child runs no more suspects")
@@ -51,7 +51,7 @@ class AloneRunner:
             self._start()
 
     def advance(self) -> None:
-        """The next step, in each turn of the main loop."""
+        """Does the next step, in each turn of the main loop."""
         if self.parts is None:
             return
         suspects, now = self.parts.fetcher, time.monotonic()

@@ -61,7 +61,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What the child's main loop drives. ``runs``: of the suspects, if it runs some."""
+    """What the child's main loop drives. ``runs`` are the runs of suspects, in a child that runs
+    some."""
 
     fetcher: Fetcher
     leases: Leases
@@ -102,7 +103,7 @@ class Builder:
         self._news = threading.Event()  # makes the heartbeat beat at once
 
     def build(self) -> Parts:
-        """Raises ForkqError if the app's periodic jobs contradict each other."""
+        """Makes all parts. Raises ForkqError if the app's periodic jobs contradict each other."""
         pool = RedisPool(size=self._capsule.concurrency, **_how_to_connect(self._config))
         fetch = self._make_fetch()
         settler = Settler(fetch, pool, on_parked=self._news.set)
@@ -188,7 +189,7 @@ class Builder:
         )
 
     def _make_tasks(self, channel: FetchChannel, lost_leases: LostLeases) -> list[HeartbeatTask]:
-        """The record first: all else can wait."""
+        """Makes the tasks of the heartbeat. The record comes first: all else can wait."""
         info = describe(self._identity, self._config, self._capsule)
         record = Record(self._identity, self._keys, info)
         round_trip = RoundTrip(self._log)
@@ -233,7 +234,7 @@ class _HowToConnect(TypedDict):
 
 
 def _how_to_connect(config: Config) -> _HowToConnect:
-    """How this child's connections are made."""
+    """The function that makes this child's connections."""
     return {
         "url": default_client.address(config),
         "timeout": config.redis.timeout,

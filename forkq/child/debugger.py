@@ -22,7 +22,8 @@ class NoTimeLimits(TimeLimits):
 
 
 def install() -> None:
-    """Makes ``breakpoint()`` open it, unless the environment names another debugger."""
+    """Makes ``breakpoint()`` open pdb on the terminal, unless the environment names another
+    debugger."""
     if not os.environ.get("PYTHONBREAKPOINT"):
         sys.breakpointhook = _break
 

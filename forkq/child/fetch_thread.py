@@ -27,24 +27,24 @@ class FetchThread:
         self._thread = threading.Thread(target=self._run, name="fetch", daemon=True)
 
     def start(self) -> None:
-        """Raises RuntimeError if the system has no thread left."""
+        """Starts the thread. Raises RuntimeError if the system has no thread left."""
         self._thread.start()
 
     def done(self, unit: UnitOfWork, ending: Ending | None = None) -> float:
-        """``unit`` has ended, and another one may begin. Never blocks; any thread may call. What
-        becomes of ``ending`` is told in the thread of this object. Returns the seconds since the
-        unit was taken."""
+        """Notes that ``unit`` has ended, and another one may begin. Never blocks; any thread may
+        call. What becomes of ``ending`` is told in the thread of this object. Returns the seconds
+        since the unit was taken."""
         seconds = self._fetcher.done(unit, ending)
         self._news.set()
         return seconds
 
     def quiet(self) -> None:
-        """Nothing more begins, but what is leased already."""
+        """Lets nothing more begin, but what is leased already."""
         self._fetcher.quiet()
         self._news.set()
 
     def join(self, timeout: float | None = None) -> bool:
-        """Whether the thread has ended."""
+        """Waits for the end of the thread. Returns whether it has ended."""
         self._thread.join(timeout)
         return not self._thread.is_alive()
 

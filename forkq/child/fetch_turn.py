@@ -98,8 +98,7 @@ class FetchTurn:
         return unit
 
     def _take_in_turn(self, hand: Hand, take: Iterator[None]) -> UnitOfWork | None:
-        """No unit is ready: takes the turn, drives the fetcher until one is, and leaves the turn
-        again."""
+        """Takes the turn, drives the fetcher until a unit is ready, and leaves the turn again."""
         if not self.resume(hand):
             self.wait(hand)
         fetcher, watch = self._fetcher, self.watch
@@ -111,7 +110,7 @@ class FetchTurn:
         return unit
 
     def abandon(self, hand: Hand) -> None:
-        """The processor of ``hand`` died: returns its job to its queue, and frees its turn."""
+        """Returns the job of a dead processor to its queue, and frees its turn."""
         self._leases.occupy(hand, on=False)
         units = self._leases.units()
         for unit in hand.units:
@@ -130,7 +129,8 @@ class FetchTurn:
         return True
 
     def wait(self, hand: Hand) -> None:
-        """Waits for the turn. The first that waits watches a processor that has reserved it."""
+        """Waits for the turn. The first processor that waits watches the one that has reserved
+        it."""
         with self._first_waiting:
             while not self._acquire(hand, self._note_watch()):
                 if self._take_over(hand):
@@ -138,7 +138,7 @@ class FetchTurn:
             self._watched = False
 
     def leave(self, hand: Hand, *, performs: bool) -> None:
-        """A processor that has the turn goes to perform a job, or ends."""
+        """Ends the turn of a processor that goes to perform a job, or ends."""
         if performs and self._watched and self._pace.tiny_jobs >= _TINY_JOBS:
             hand.reserved_at = time.monotonic()
             self._absent = hand
@@ -150,8 +150,8 @@ class FetchTurn:
         self.release(hand)
 
     def renew(self, hand: Hand, since: float) -> None:
-        """A processor that has reserved the turn performs its next job ``since`` then, without a
-        fetch in between: the turn stays reserved as long as it would be reserved anew."""
+        """Reserves the turn anew for a processor that has it reserved, and that performs its next
+        job ``since`` then, without a fetch in between."""
         if self._watched and self._pace.tiny_jobs >= _TINY_JOBS:
             hand.reserved_at = since  # if a watcher took the turn over just now, no harm
         else:
@@ -247,7 +247,7 @@ class LeaseWatch:
 
     @property
     def runs(self) -> bool:
-        """Whether the thread does."""
+        """Whether the thread runs."""
         return self._thread is not None and self._thread.is_alive()
 
     def start_if_wanted(self) -> None:
@@ -262,7 +262,7 @@ class LeaseWatch:
             self._thread = thread
 
     def end(self) -> None:
-        """No processor runs any more."""
+        """Ends the thread: no processor runs any more."""
         self._has_ended = True
         self._fetcher.note_watch(on=False)
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 class ReleaseClasses(JobObserver):
-    """In a solo child. ``held``: the classes that are held, as the master has told."""
+    """Releases classes, in a solo child. ``held`` are the classes that are held, as the master has
+    told."""
 
     def __init__(
         self, held: AbstractSet[str], keys: Keys, pool: RedisPool, log: FilteringBoundLogger

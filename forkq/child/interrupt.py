@@ -49,15 +49,15 @@ class InterruptRegion:
         self._raised = False
 
     def enter(self, job: Expiring | None = None) -> None:
-        """From here on this thread may be interrupted, by ``expire`` only for this very ``job``. No
-        lock: the last line is a single step, and the main thread sees it or comes before it."""
+        """Lets this thread be interrupted from here on, by ``expire`` only for this very ``job``.
+        No lock: the last line is a single step, and the main thread sees it or comes before it."""
         self._thread = threading.get_ident()
         self._job = job
         self._inside = True
 
     def leave(self) -> bool:
-        """From here on this thread may not be interrupted. Returns whether the stop did, even if
-        the job swallowed the exception, or Python had not delivered it."""
+        """Lets this thread not be interrupted any more. Returns whether the stop did, even if the
+        job swallowed the exception, or Python had not delivered it."""
         while True:
             try:
                 with self._lock:

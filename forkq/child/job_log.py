@@ -40,7 +40,7 @@ WriteDone: TypeAlias = Callable[[DoneValues], None]
 
 
 def make_job_log(log: FilteringBoundLogger, write_done: WriteDone, done_every: int = 1) -> JobLog:
-    """One for a child. The line that every job writes costs nothing when INFO is off.
+    """The job log of a child. The line that every job writes costs nothing when INFO is off.
     ``done_every``: each how many-th job of a class has that line; at DEBUG all have."""
     if log.is_enabled_for(logging.DEBUG):
         return DebugJobLog(log, write_done)
@@ -57,7 +57,7 @@ class JobLog(JobObserver):
         self._log_once = LogOnce(log)
 
     def postponed(self, run: JobRun) -> None:
-        """One line for all such jobs: there may be many, and they come again."""
+        """Logs one line for all postponed jobs: there may be many, and they come again."""
         version = run.marks.get("v") if type(run.marks) is dict else None
         self._log_once.warning("newer", _NEEDS_NEWER, **_values(run), v=version)
 
@@ -147,7 +147,7 @@ def _waited(unit: UnitOfWork, job: Payload) -> float | None:
 
 
 def _values(run: JobRun) -> dict[str, Any]:
-    """What a line says of its job."""
+    """The values of a line about a job."""
     job = run.job or {}
     waited = _waited(run.unit, job)
     return {
@@ -182,7 +182,7 @@ def _failure(run: JobRun, error: BaseException, decision: Decision) -> dict[str,
 
 
 def _outcome(decision: Decision) -> str:
-    """What becomes of the job, for error handlers."""
+    """The outcome of the job, for error handlers."""
     if isinstance(decision, Retry):
         return "retried"
     if isinstance(decision, Bury):
@@ -191,7 +191,8 @@ def _outcome(decision: Decision) -> str:
 
 
 def _consequence(decision: Decision, *, gives_up: bool) -> tuple[dict[str, Any], str]:
-    """For machines, and in words. ``gives_up``: the job had attempts left."""
+    """What follows from the failure, for machines and in words. ``gives_up``: the job had attempts
+    left."""
     if isinstance(decision, Retry):
         wait = round(decision.at - now(), 1)
         at = strftime("%H:%M:%S", localtime(time() + wait))

@@ -29,7 +29,7 @@ class Election:
         self._thread: threading.Thread | None = None
 
     def won(self) -> None:
-        """This child is the leader from now on."""
+        """Calls the handlers: this child is the leader from now on."""
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(
                 target=call_handlers, args=("leader", self._log), name="leader", daemon=True

@@ -113,7 +113,8 @@ def _boot(config: Config, assignment: Assignment, term_fd: int, orders: PipeRead
 
 
 def _warn_of_unserved_queues(config: Config) -> None:
-    """For the first child of a tree, and for the canary that tries new code (its number is 0)."""
+    """Warns of the queues of the app that no capsule serves. The first child of a tree does, and
+    the canary that tries new code (its number is 0)."""
     found = [
         f"{shown_name(queue)!r} of {whose}{f' (did you mean {meant!r}?)' if meant else ''}"
         for queue, whose, meant in unserved(config)
@@ -178,7 +179,7 @@ class Child:
 
     @property
     def _all_parts(self) -> list[Parts]:
-        """This child's, and those that it runs suspects with, if it does."""
+        """The parts of this child, and the parts with which it runs suspects, if it does."""
         return [self._parts] if self._alone.parts is None else [self._parts, self._alone.parts]
 
     @property
@@ -198,7 +199,8 @@ class Child:
         self._parts.manager.start()
 
     def hold_classes(self, names: Iterable[str]) -> None:
-        """From now on the jobs of these classes run alone. Processors read the set meanwhile."""
+        """Makes the jobs of these classes run alone from now on. Processors read the set
+        meanwhile."""
         found = set(names)
         self._held |= found
         self._held &= found
@@ -287,8 +289,8 @@ class Child:
             self._stop(time.monotonic() + self._timeout)
 
     def _obey_web_ui(self, name: str) -> None:
-        """The order of a web UI or a command, found by the heartbeat: passed on as the signal that
-        it names."""
+        """Passes on the order of a web UI or a command, which the heartbeat has found, as the
+        signal that it names."""
         self._log.info("order from a web UI or a command", signal=name)
         if name == "TERM":
             os.kill(os.getpid(), signal.SIGTERM)
@@ -315,7 +317,8 @@ class Child:
             call_handlers("quiet", self._log)
 
     def _stop(self, deadline: float) -> None:
-        """Quiet first; jobs that run at ``deadline`` are interrupted. The earliest one counts."""
+        """Makes the child quiet; jobs that still run at ``deadline`` are interrupted. Of several
+        deadlines the earliest counts."""
         if self._deadline is not None:
             self._deadline = min(self._deadline, deadline)
             return

@@ -42,11 +42,11 @@ class Manager:
             processor.start(self._gate)
 
     def open(self) -> None:
-        """The processors take jobs from now on."""
+        """Lets the processors take jobs from now on."""
         self._gate.set()
 
     def quiet(self) -> None:
-        """No processor takes another job."""
+        """Lets no processor take another job."""
         self._quiet = True
         self._fetcher.quiet()
 
@@ -66,8 +66,8 @@ class Manager:
 
     @property
     def unfinished(self) -> int:
-        """As ``busy``, and one more while Redis has leases of jobs that are done: if this process
-        ended now, they would run again."""
+        """How many processors perform a job, and one more while Redis has leases of jobs that are
+        done: if this process ended now, they would run again."""
         return self.busy + self._fetcher.owes
 
     def counts(self) -> tuple[int, int]:

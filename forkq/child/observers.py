@@ -11,7 +11,7 @@ from .waker import Waker
 
 
 class JobObserver:
-    """Told by a processor, in its thread, what becomes of each job.
+    """An observer, which a processor tells, in its thread, what becomes of each job.
 
     A subclass overrides what it wants to know. It must not raise. ``only_marked``: it is told only
     of those done jobs whose payload has marks (``JobRun.marks``).

@@ -9,7 +9,7 @@ from ..runtime import prompt
 
 
 class Debugger(pdb.Pdb):
-    """pdb that tells when its prompt is open."""
+    """A pdb that notes when its prompt is open."""
 
     def interaction(self, frame: FrameType | None, tb: TracebackType | None) -> None:
         with prompt.opened():

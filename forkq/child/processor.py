@@ -129,7 +129,7 @@ class Processor:
         return self._thread.ident is not None and not self._thread.is_alive()
 
     def run(self) -> None:
-        """One job after the other."""
+        """Performs one job after the other, until the child is quiet."""
         self._begins[1] = get_ident()
         try:
             self._gate.wait()
@@ -218,7 +218,7 @@ class Processor:
         return error
 
     def _verdict(self, run: JobRun, job: Payload) -> BaseException | None:
-        """What the marks or the class of a job say that is not to be performed here."""
+        """Why the job is not to be performed here, by its marks or its class; None if it is."""
         if needs_newer(run.marks):
             return postponed_too_long(run.marks) or NeedsNewer()
         if self._role == "ordinary" and is_suspect(run.marks):
@@ -258,7 +258,7 @@ class Processor:
         return error
 
     def _run(self, run: JobRun, job: Payload) -> None:
-        """The outer ring: the job's name, and the middleware around the job. The payload alone
+        """Runs the outer ring: the job's name, and the middleware around the job. The payload alone
         decides what a failure here leads to."""
         spec = registry.lookup(job["class"])
         run.counted_as = self._counted_as(spec, job) if "wrapped" in job else spec.name
@@ -277,7 +277,7 @@ class Processor:
         return name if fits and (name in known or len(known) < _MOST_NAMES) else spec.name
 
     def _call(self, run: JobRun, spec: JobSpec, view: CurrentJob) -> None:
-        """The inner ring: the job's own code. Its own hooks decide what a failure leads to."""
+        """Runs the inner ring: the job's own code. Its own hooks decide what a failure leads to."""
         args = _arguments(spec, view.payload)
         perform = spec.make(view)
         run.performing = spec
@@ -285,8 +285,8 @@ class Processor:
         run.performing = None
 
     def _last_resort(self, run: JobRun, error: BaseException) -> None:
-        """An error in forkq, or a late exception of the app's, ended the way of a job early. The
-        job is settled as a failure, by its payload alone; of the error only its class is used."""
+        """Settles a job whose way was ended early by an error in forkq, or by a late exception of
+        the app's. It is a failure, by its payload alone; of the error only its class is used."""
         self._fetch.leases.occupy(self.hand, on=False)
         self.region.leave()
         end()
@@ -304,7 +304,7 @@ class Processor:
         self._complain(error, "forkq failed while it processed a job")
 
     def _put_elsewhere(self, run: JobRun, why: NotRun) -> None:
-        """The job is not performed here, and nothing of it counts."""
+        """Sends a job elsewhere that is not performed here. Nothing of it counts."""
         unit = run.unit
         if isinstance(why, NeedsNewer):
             self._settler.retry(unit, postpone(unit), until="queued")
@@ -324,8 +324,9 @@ class Processor:
         run.settled = True
 
     def _out_of_memory(self, run: JobRun, error: MemoryError) -> None:
-        """This process lacks the memory to read or to settle the job. A solo child has more left.
-        One that fails, too, dies of it, which counts: three such deaths bury the job."""
+        """Sends a job to a solo child, which has more memory left, when this process lacks the
+        memory to read or to settle it. A solo child that fails, too, dies of it, which counts:
+        three such deaths bury the job."""
         if self._role != "ordinary":
             self._complain(error, "no memory for a job that runs alone; this child ends")
             exit_process(OUT_OF_MEMORY)

@@ -52,16 +52,16 @@ class TimedJob:
 
     @property
     def details(self) -> dict[str, object]:
-        """For the log: with the limits that it has."""
+        """The values of a log line about this job, with the limits that it has."""
         limits = {"timeout": self.timeout, "hard_timeout": self.hard_timeout}
         known = {key: limit for key, limit in limits.items() if limit}
         return {"class": self.run.shown_class, "jid": self.run.jid, **known}
 
 
 class TimeLimits:
-    """One for a child. ``timeout``, ``hard_timeout``: the limits in seconds of jobs that set none;
-    0 is no limit. ``table``: where the master reads the hard limits.
-    ``waker`` ends the main thread's wait."""
+    """The time limits of one child. ``timeout``, ``hard_timeout``: the limits in seconds of jobs
+    that set none; 0 is no limit. ``table``: where the master reads the hard limits. ``waker`` ends
+    the main thread's wait."""
 
     def __init__(
         self,
@@ -82,7 +82,8 @@ class TimeLimits:
         )
 
     def begins(self) -> Begins:
-        """Where a processor notes, for the master, which lease it begins, where and when."""
+        """The places in which a processor notes, for the master, which lease it begins, where and
+        when."""
         return ([0, 0], [0.0]) if self._table is None else self._table.begins()
 
     def last_begun(self) -> int:
@@ -111,7 +112,7 @@ class TimeLimits:
             self._start(timed)
 
     def end(self, timed: TimedJob, error: BaseException | None) -> None:
-        """The job has ended, with ``error`` or without one."""
+        """Removes a job that has ended, with ``error`` or without one."""
         self._running.discard(timed)
         if self._table is not None and timed.place >= 0:
             self._table.clear(timed.place)
@@ -134,7 +135,7 @@ class TimeLimits:
             self.waker.wake()
 
     def _limit(self, run: JobRun, job: Payload, key: str) -> float:
-        """The job's own limit, else that of its definition, else the capsule's."""
+        """The limit of a job: its own, or that of its definition, or the capsule's."""
         limit = time_limit(job, key)
         if limit is not None:
             return limit
@@ -171,7 +172,7 @@ class TimeLimits:
         timed.region.expire(timed)
 
     def _tell_master(self, timed: TimedJob) -> None:
-        """The master ends this child soon: the log has where the job hangs."""
+        """Logs where the job hangs, and notes that for the master, which ends this child soon."""
         timed.told = True
         self._log.error(
             "a job goes on beyond its hard_timeout",

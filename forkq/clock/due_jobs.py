@@ -34,7 +34,7 @@ class DueSet:
 
     @property
     def next_due(self) -> float | None:
-        """Epoch seconds; 0 if there is a batch to move now."""
+        """When the next job of the set is due, epoch seconds; 0 if there is a batch to move now."""
         return 0.0 if self.batch else self.later
 
 
@@ -102,7 +102,7 @@ class DueJobMover:
 
 
 def _moves(batch: Sequence[Any], at: float) -> tuple[list[str], list[Any]]:
-    """The queues that the jobs of a batch go to, and due_jobs.lua's arguments for the moves."""
+    """The queues to which the jobs of a batch go, and due_jobs.lua's arguments for the moves."""
     numbers: dict[str, int] = {}
     moves: list[Any] = []
     for member in batch:
@@ -115,7 +115,7 @@ def _moves(batch: Sequence[Any], at: float) -> tuple[list[str], list[Any]]:
 @dataclass(frozen=True, slots=True)
 class _Move:
     """Where a due job goes: to a ``queue`` (None: it is buried), or to its suspects (``alone``).
-    ``rank``, ``member`` and ``payload``: as due_jobs.lua takes them."""
+    ``rank``, ``member`` and ``payload`` are arguments of due_jobs.lua."""
 
     queue: str | None
     member: bytes

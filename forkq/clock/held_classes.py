@@ -21,8 +21,9 @@ _ALL_SEEN = -1
 
 
 class HeldClassWatch:
-    """In every clock. ``report`` is called with the names of the held classes: at first, and if
-    they are others than before. Those that do not fit into a message run beside other jobs."""
+    """Watches the held classes, in every clock. ``report`` is called with their names: at first,
+    and if they are others than before. Those that do not fit into a message run beside other
+    jobs."""
 
     def __init__(
         self, keys: Keys, connection: RedisConnection, report: Callable[[tuple[str, ...]], None]
@@ -41,16 +42,16 @@ class HeldClassWatch:
             self._reported = found
 
     def next_due(self) -> float | None:
-        """Never: there is something to do only when the hash changes."""
+        """Returns None: there is something to do only when the hash changes."""
         return None
 
     def work(self) -> None:
-        """Nothing: ``load`` does it all."""
+        """Does nothing: ``load`` does it all."""
 
 
 class ClassReturns:
-    """In the leader's clock: one page of one queue's suspects at a time. What it has not done when
-    it dies, the next leader does."""
+    """Returns jobs of released classes, in the leader's clock, one page of one queue's suspects at
+    a time. What a leader has not done when it dies, the next one does."""
 
     def __init__(self, keys: Keys, connection: RedisConnection, log: FilteringBoundLogger) -> None:
         self._keys = keys
@@ -76,7 +77,7 @@ class ClassReturns:
             self._begin()
 
     def next_due(self) -> float | None:
-        """At once, while a class is left."""
+        """When to go on: at once, while a class is left."""
         return 0.0 if self._released else None
 
     def work(self) -> None:
@@ -100,7 +101,7 @@ class ClassReturns:
             self._queues = sorted(decoded_names(names))
 
     def _end(self) -> None:
-        """The class that comes first has no jobs left in the lists of suspects."""
+        """Ends with the class that comes first: it has no jobs left in the lists of suspects."""
         name = self._released[0]
         what = {"released": shown_name(name), "returned": self._returned}
         self._connection.call("SREM", self._keys.released_classes, name)

@@ -132,7 +132,8 @@ class LeaderLease:
             self._take(watch)
 
     def _renew(self) -> bool:
-        """False if this clock has lost the lease: another clock holds it, or none does."""
+        """Renews the lease. False if this clock has lost it: another clock holds it, or none
+        does."""
         sent = time.monotonic()
         milliseconds = int(TTL * 1000)
         if self._connection.call("GETEX", self._keys.leader, "PX", milliseconds) != self._name:
@@ -170,7 +171,7 @@ class LeaderLease:
         return holder, left / 1000
 
     def _lead(self, sent: float) -> None:
-        """The lease runs from ``sent`` (monotonic) or later."""
+        """Makes this clock the leader. The lease runs from ``sent`` (monotonic) or later."""
         if not self._leads_until:
             self._log.info("this clock leads")
         self._leader_ref = ""
@@ -178,7 +179,7 @@ class LeaderLease:
         self._set_leads_until(sent + TTL - MARGIN)
 
     def _stand_by(self, seconds: float) -> None:
-        """This clock does not lead; it tries again in so many seconds."""
+        """Makes this clock one that does not lead; it tries again in ``seconds``."""
         if self._leads_until:
             self._log.info("this clock no longer leads")
         self._next_try = time.monotonic() + seconds

@@ -109,7 +109,7 @@ class Clock:
         self._build_parts(config)
 
     def _build_parts(self, config: Config) -> None:
-        """All parts share the clock's connection."""
+        """Makes the clock's parts, which share its connection."""
         keys, connection = self._keys, self._connection
         self._dead_set = DeadSetLimits(keys, config.dead_max, config.dead_days)
         recovery = Recovery(self._dead_set)
@@ -170,7 +170,7 @@ class Clock:
         return CLEAN
 
     def _turn(self) -> None:
-        """One turn of the loop: does what is due, and sleeps until something else may be."""
+        """Does what is due, and sleeps until something else may be: one turn of the loop."""
         self._beat()
         self._connect()
         has_changed = self._sweep_if_due()
@@ -187,7 +187,7 @@ class Clock:
         self._read_orders(0)
 
     def _attend_tasks(self) -> bool:
-        """The work of a leader. Returns whether something was done."""
+        """Does the work of a leader. Returns whether something was done."""
         has_worked = False
         for task in self._tasks:
             if self._lease.does_the_work:

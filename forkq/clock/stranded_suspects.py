@@ -24,9 +24,10 @@ _PAGE: Final = 500  # jobs
 
 
 class StrandedSuspects:
-    """Gives them back, a page at a time: another program may serve the queue. They keep their
-    flags, so an ordinary child that meets one moves it to the list of suspects again.
-    ``suspected`` tells which queues have suspects; while none has, nothing is asked."""
+    """Returns suspects to a queue that no process of forkq serves, a page at a time: another
+    program may serve the queue. They keep their flags, so an ordinary child that meets one moves it
+    to the list of suspects again. ``suspected`` tells which queues have suspects; while none has,
+    nothing is asked."""
 
     def __init__(
         self,
@@ -45,10 +46,10 @@ class StrandedSuspects:
         self._next_look = 0.0
 
     def load(self, watch: bool) -> None:
-        """Nothing: ``suspected`` knows."""
+        """Does nothing: ``suspected`` tells what is needed."""
 
     def next_due(self) -> float | None:
-        """At once, while a queue is left."""
+        """When to go on: at once, while a queue is left."""
         if self._due:
             return 0.0
         return self._next_look if self._suspected() else None

@@ -53,7 +53,8 @@ class SuspectWatch:
             self._reported = found
 
     def _served(self) -> set[str]:
-        """Where the set is damaged: all queues that the configuration names, and all others."""
+        """The queues to look at where the set is damaged: all that the configuration names, and all
+        others."""
         names = (name for capsule in self._capsules for name in capsule.queue_names)
         [every] = self._connection.pipeline([("SMEMBERS", self._keys.queues)])
         known = set() if isinstance(every, DamagedKey) else decoded_names(checked([every])[0])

@@ -18,7 +18,7 @@ _POLL: Final = 1.0
 
 
 class Work(Protocol):
-    """Moving due jobs, or enqueueing periodic ones."""
+    """Work of the leader's clock, such as moving due jobs or enqueueing periodic ones."""
 
     def load(self, watch: bool) -> None:
         """Reads what is due when. With ``watch``, the server reports later changes."""
@@ -27,7 +27,7 @@ class Work(Protocol):
         """Epoch seconds of the next thing to do, without asking Redis; None if there is none."""
 
     def work(self) -> None:
-        """Does what is due now, or a batch of it."""
+        """Does the work that is due now, or a batch of it."""
 
 
 class ScheduledTask:

@@ -43,7 +43,8 @@ class TrackingConnection(RedisConnection):
         self.on_change(self._note)
 
     def wait(self, timeout: float, *wakes: int) -> bool:
-        """As RedisConnection.wait; returns at once if a key changed. Reads all that was sent."""
+        """Waits until the server sends something, or one of the descriptors ``wakes`` is readable;
+        returns at once if a key changed. Reads all that was sent."""
         if self._changed or self._all_changed:
             return True
         readable = super().wait(timeout, *wakes)
@@ -51,7 +52,7 @@ class TrackingConnection(RedisConnection):
         return readable
 
     def take_changes(self) -> ChangedKeys:
-        """What has changed since the last call."""
+        """Returns what has changed since the last call."""
         changes = ChangedKeys(frozenset(self._changed), self._all_changed)
         self._changed.clear()
         self._all_changed = False

@@ -38,7 +38,8 @@ BRACKETS: Final = re.compile(r"\[.[^\]]*\]")
 
 
 def parse_queue(text: str) -> tuple[str, int]:
-    """``"mail,3"`` -> ``("mail", 3)``; without a weight it is 0. Raises ConfigError."""
+    """Name and weight of ``"mail,3"``: ``("mail", 3)``; the weight is 0 if the text has none.
+    Raises ConfigError."""
     match = _QUEUE.fullmatch(text)
     if match is None or (match[2] is not None and int(match[2]) == 0):
         raise ConfigError(
@@ -49,8 +50,9 @@ def parse_queue(text: str) -> tuple[str, int]:
 
 
 def weigh(queues: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
-    """The queues of one capsule with their final weights; ConfigError for none or one named twice.
-    If one has a weight, those without have the weight 1: with 0 they would never be chosen."""
+    """The queues of one capsule with their final weights. Raises ConfigError for no queue, or one
+    named twice. If one queue has a weight, a queue without one gets 1: with 0 it would never be
+    chosen."""
     listed = tuple(queues)
     if not listed:
         raise ConfigError("expected at least one queue, found none")
@@ -64,7 +66,7 @@ def weigh(queues: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
 
 
 def check_queue(name: str) -> None:
-    """ConfigError unless ``name`` is a possible name of a queue, or a pattern."""
+    """Raises ConfigError unless ``name`` is a possible name of a queue, or a pattern."""
     if "," in name:
         raise ConfigError(f'"{name}" has a weight, which only queues take: write the name alone')
     parse_queue(name)
@@ -75,7 +77,8 @@ def check_queue(name: str) -> None:
 
 
 def _queues(items: tuple[str | tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
-    """Both spellings of a weight, ``"mail,3"`` and ``["mail", 3]``, as pairs."""
+    """Name and weight of each queue, for both spellings of a weight: ``"mail,3"`` and ``["mail",
+    3]``."""
     texts = (item if isinstance(item, str) else f"{item[0]},{item[1]}" for item in items)
     queues = weigh(parse_queue(text) for text in texts)
     for name, _ in queues:
@@ -142,7 +145,7 @@ class Capsule:
 
 
 def check_time_limits(capsules: Iterable[Capsule], origins: Mapping[str, Origin]) -> None:
-    """ConfigError for a hard limit that ends jobs before their time limit is over."""
+    """Raises ConfigError for a hard limit that ends jobs before their time limit is over."""
     for capsule in capsules:
         soft, hard = capsule.job_timeout, capsule.job_hard_timeout
         if 0 < hard < soft:
@@ -154,7 +157,7 @@ def check_time_limits(capsules: Iterable[Capsule], origins: Mapping[str, Origin]
 
 
 def check_name(name: str) -> None:
-    """ConfigError unless a capsule may be called this."""
+    """Raises ConfigError unless a capsule may be called ``name``."""
     if name in RESERVED_NAMES:
         raise ConfigError(f'"{name}" is a reserved name: it is the process that moves due jobs')
     if _CAPSULE_NAME.fullmatch(name) is None:

@@ -41,7 +41,8 @@ class Checker:
     variables: set[str] = field(default_factory=set)
 
     def table(self, keys: Table, value: object, path: KeyPath = ()) -> Settings:
-        """What is right in ``value``, as the table ``keys``."""
+        """The settings that are right in ``value``, a table with these ``keys``. What is wrong is
+        reported."""
         settings: Settings = {}
         for key, item in self._items(value, path):
             if key in keys:

@@ -50,7 +50,7 @@ _LONGEST_BEAT = 10.0  # seconds
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedisSettings:
     """``[redis]``: where the jobs are. Times in seconds; ``repr`` leaves the URL out.
-    ``password_source``: of ``password_file`` or ``password_command``."""
+    ``password_source`` comes from ``password_file`` or ``password_command``."""
 
     url: Annotated[str, checked_url, Key(
         "The address of Redis ([forms and options](redis.md)), or `embedded`: a server that forkq "
@@ -222,7 +222,7 @@ class Config:
 
     @property
     def capsules_here(self) -> list[Capsule]:
-        """Those whose children fetch from the Redis at ``redis.url``."""
+        """The capsules whose children fetch from the Redis at ``redis.url``."""
         return [capsule for capsule in self.capsules if capsule.shard == self.shard]
 
     @property
@@ -250,7 +250,8 @@ class Config:
         return beside(self.pidfile, STATUS_SUFFIX)
 
     def of_shard(self, name: str) -> Config:
-        """The same with the address of that shard; "" is itself. Raises ConfigError."""
+        """This configuration with the address of that shard; "" is the configuration itself. Raises
+        ConfigError."""
         if name == self.shard:
             return self
         found = next((shard for shard in self.shards if shard.name == name), None)
@@ -266,7 +267,7 @@ class Config:
 
 
 def _of_capsule(key: str, hint: object) -> object:
-    """A key of ``[forkq]`` in a capsule's table."""
+    """The type of a key of ``[forkq]`` that may stand in a capsule's table, too."""
     about = f"As `{key}` under `[forkq]`, for this capsule."
     return with_key(hint, Key(about, default=f"`{key}` under `[forkq]`"))
 

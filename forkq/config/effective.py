@@ -67,19 +67,22 @@ def _of_capsule(capsule: Capsule, key: str) -> object:
 
 
 def _shown(key: str, value: object) -> object:
-    """A hash of a password is not shown: a weak password can be guessed from it."""
+    """The value as it is shown. A hash of a password is not: a weak password can be guessed from
+    it."""
     return "(not shown)" if key == "password_hash" and value else value
 
 
 def _password(path: KeyPath, source: PasswordSource | None) -> Iterator[tuple[KeyPath, object]]:
-    """Of a command the program alone: an argument may be a secret."""
+    """The source of a password as it is shown. Of a command only the program: an argument may be a
+    secret."""
     yield (*path, FILE), source.file if source else None
     program = source.command[0] if source and source.command else None
     yield (*path, COMMAND), f"{program} (arguments not shown)" if program else None
 
 
 def _row(entry: Entry) -> dict[str, object]:
-    """A periodic job as forkq.toml has it. Its arguments may be secrets: they are counted only."""
+    """A periodic job as forkq.toml has it, with the number of its arguments in their place: they
+    may be secrets."""
     return {
         "name": entry.name,
         "cron": entry.schedule.expression,
@@ -107,8 +110,8 @@ def _rule(table: str, name: str, rules: Rules) -> Iterator[tuple[KeyPath, object
 
 
 def _origin(config: Config, key: str, path: KeyPath) -> Origin:
-    """A capsule inherits some keys of ``[forkq]``, and "rates.NAME" may be the rate itself or a
-    table."""
+    """The origin of a key. A capsule inherits some keys of ``[forkq]``, and "rates.NAME" may be the
+    rate itself or a table."""
     found = config.origins.get(key)
     if found is None and path[0] == "capsules" and path[-1] in INHERITED:
         found = config.origins.get(f"forkq.{path[-1]}")

@@ -26,7 +26,8 @@ def leaves(value: object) -> Iterator[object]:
 
 
 def mentions_variable(value: object) -> bool:
-    """Whether a string, or one anywhere in a list or table, has ``${`` in it."""
+    """Whether ``value`` is a string with ``${`` in it, or a list or table with such a string
+    anywhere."""
     return any(isinstance(leaf, str) and "${" in leaf for leaf in leaves(value))
 
 
@@ -38,12 +39,9 @@ def variables_in(value: object) -> Iterator[str]:
 
 
 def expanded(value: object, variables: Mapping[str, str] | None) -> object:
-    """``${VAR}`` and ``${VAR:-default}`` replaced, in lists and tables too; ConfigError names an
-    unset one.
-
-    As in a shell, the default also stands in for an empty variable. Without ``variables`` only the
-    spelling is checked.
-    """
+    """``value`` with ``${VAR}`` and ``${VAR:-default}`` replaced, in lists and tables too. Raises
+    ConfigError, naming a variable that is not set. As in a shell, the default also stands in for an
+    empty variable. Without ``variables`` only the spelling is checked."""
     if isinstance(value, dict):
         return {key: expanded(item, variables) for key, item in value.items()}
     if isinstance(value, list):

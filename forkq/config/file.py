@@ -27,8 +27,8 @@ def find_file(
     path: Path | str | None, environ: Mapping[str, str], cwd: Path, near: Iterable[Path] = ()
 ) -> tuple[Path | None, Path]:
     """``path``, else FORKQ_CONFIG, else the first forkq.toml upwards from ``cwd``, then from each
-    folder of ``near``. And the folder at which relative paths start: that of a file that was found
-    so, else ``cwd``."""
+    folder of ``near``. It returns the folder at which relative paths start, too: that of a file
+    found by looking, else ``cwd``."""
     named = path or environ.get("FORKQ_CONFIG")
     if named:
         return cwd / Path(named), cwd
@@ -46,8 +46,8 @@ def read_file(file: Path, named_by: str) -> dict[str, Any]:
 
 
 def read_what_is_right(file: Path, named_by: str) -> dict[str, Any]:
-    """As ``read_file``, of a file that may be no TOML as a whole: its lines that are, each in its
-    table. ConfigError: it cannot be read."""
+    """The document of ``file``, which may be no TOML as a whole: the lines that are TOML, each in
+    its table. Raises ConfigError if the file cannot be read."""
     document: dict[str, Any] = {}
     table = ""
     for line in _content(file, named_by).decode("utf-8", "replace").splitlines():
@@ -76,7 +76,7 @@ def _content(file: Path, named_by: str) -> bytes:
 
 
 def _upwards(start: Path) -> Iterator[Path]:
-    """Each forkq.toml in ``start`` or above it. One above counts only if it is trusted: it tells
+    """Each forkq.toml in ``start`` or above it. A file above counts only if it is trusted: it tells
     where jobs go, and which code the children load."""
     if os.path.lexists(start / _USUAL_NAME):
         yield start / _USUAL_NAME
@@ -86,7 +86,8 @@ def _upwards(start: Path) -> Iterator[Path]:
 
 
 def _is_trusted(file: Path, start: Path) -> bool:
-    """Whether it belongs to this user, root or the owner of ``start``, and is not open to all."""
+    """Whether a file belongs to this user, root or the owner of ``start``, and other users may not
+    write to it."""
     try:
         found, owner = file.stat(), start.stat().st_uid
     except OSError:

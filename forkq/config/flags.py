@@ -35,7 +35,7 @@ def read_options(
 def _option(
     key: Key, flags: Mapping[str, Any], environ: Mapping[str, str]
 ) -> tuple[Origin, object] | None:
-    """What sets the key, a flag before any variable, and the value that it gives."""
+    """The flag, or else the first variable, that sets the key, and the value that it gives."""
     value = flags.get(key.parsed_as)
     if value not in (None, "", (), []):
         return Origin("flag", key.flag), list(value) if isinstance(value, tuple) else value
@@ -64,7 +64,8 @@ def misspelt_variables(environ: Mapping[str, str], used: Iterable[str]) -> Itera
 
 
 def _completed(word: str, words: Iterable[str]) -> str | None:
-    """FORKQ_ENV and FORKQ_LOG are too short for a measure of likeness, but clear enough."""
+    """The long form of FORKQ_ENV and FORKQ_LOG: they are too short for a measure of likeness, but
+    clear enough."""
     return next((known for known in sorted(words) if word and known.startswith(word)), None)
 
 

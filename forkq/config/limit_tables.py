@@ -25,7 +25,7 @@ _WILDCARDS: Final = re.compile(r"[*?]")
 
 
 def check_pattern(name: str) -> None:
-    """ConfigError unless ``name`` is a pattern."""
+    """Raises ConfigError unless ``name`` is a pattern."""
     check_queue(name)
     if not is_pattern(name):
         raise ConfigError(
@@ -35,7 +35,7 @@ def check_pattern(name: str) -> None:
 
 
 def _names(blocking: bool | tuple[str, ...]) -> bool | tuple[str, ...]:
-    """``blocking`` itself. Raises ConfigError if it has names that no queue can have."""
+    """Returns ``blocking`` as it is. Raises ConfigError if it has names that no queue can have."""
     if blocking == ():
         raise ConfigError("names no queue that waits: write false, or leave it out")
     for name in blocking if isinstance(blocking, tuple) else ():
@@ -99,7 +99,7 @@ FIELDS: Final = {
 
 
 def rulebook(values: Mapping[str, Any], source: Path | None) -> Rulebook:
-    """The checked tables put together. Raises ConfigError.
+    """The rules of all checked tables, as one Rulebook. Raises ConfigError.
 
     A pattern with more letters of its own comes before one with fewer. Their order in the file does
     not count: tables have no order, and those of an environment would always come last.
@@ -130,7 +130,7 @@ def _letters(name: str) -> int:
 def check_blocking(
     book: Rulebook, capsules: Sequence[Capsule], given: Mapping[str, Origin]
 ) -> None:
-    """ConfigError if a blocking queue names one that does not stand after it."""
+    """Raises ConfigError if a blocking queue names one that does not come after it."""
     for name, rules in book.entries.items():
         for later in _named(rules):
             capsule = next((one for one in capsules if not _in_order(one, name, later)), None)
@@ -149,7 +149,8 @@ def _in_order(capsule: Capsule, name: str, later: str) -> bool:
 
 
 def _named(rules: Rules) -> list[str]:
-    """The queues that it names. A pattern is left out: of its queues only later ones wait."""
+    """The queues that a blocking queue names. A pattern is left out: of its queues only later ones
+    wait."""
     blocking = rules.blocking if isinstance(rules.blocking, tuple) else ()
     return [name for name in blocking if not is_pattern(name)]
 
@@ -172,7 +173,8 @@ def _match(listed: str, name: str) -> bool:
 
 
 def warnings(book: Rulebook, capsules: Sequence[Capsule]) -> list[str]:
-    """Rules that change nothing in these capsules: most likely a name is misspelt."""
+    """A warning for each rule that changes nothing in these capsules: most likely its name is
+    misspelt."""
     return [
         f"{shown_path((table, name))}: {problem}"
         for table, rule in FIELDS.items()

@@ -46,7 +46,8 @@ def load(
     cwd: Path,
     near: Iterable[Path] = (),
 ) -> Config:
-    """The whole configuration; ConfigError lists everything that is wrong, one problem a line.
+    """The whole configuration. Raises ConfigError, which lists all that is wrong, one problem a
+    line.
 
     ``flags`` are the parsed flags by name (None or empty: not given), ``environ`` is the process's
     environment. forkq.toml is looked for upwards from ``cwd``, then from the folders ``near``.
@@ -126,7 +127,7 @@ def _pidfile(forkq: Mapping[str, Any], environ: Mapping[str, str], folder: Path)
 def _options(
     flags: Mapping[str, Any], environ: Mapping[str, str], problems: ConfigProblems
 ) -> tuple[Settings, Settings]:
-    """What flags and variables set: keys of whole tables, and keys of one capsule."""
+    """The settings of flags and variables: keys of whole tables, and keys of one capsule."""
     options: Settings = {
         name: read_options(keys, flags, environ, problems) for name, keys in PLAIN_TABLES.items()
     }
@@ -145,8 +146,8 @@ def _environment(settings: Settings, options: Settings, environ: Mapping[str, st
 def _with_environment(
     settings: Settings, name: str, is_asked_for: bool, source: Path | None, problems: ConfigProblems
 ) -> Settings:
-    """The file's settings, with its tables of the environment ``name`` laid over them. One that
-    -e names must exist; another one must not be a misspelling."""
+    """The file's settings, with its tables of the environment ``name`` laid over them. An
+    environment that -e names must exist; one of FORKQ_ENV must not be a misspelling."""
     environments = table_of(settings, "environments")
     near = nearest(name, environments, 0.75)
     known = name in environments or name == DEFAULT_ENVIRONMENT
@@ -201,7 +202,7 @@ def _expanded(settings: Settings, environ: Mapping[str, str], problems: ConfigPr
 def _build(
     settings: Settings, source: Path | None, environ: Mapping[str, str], folder: Path
 ) -> Config:
-    """The checked settings put together; a value that was not given is its dataclass's default."""
+    """The Config of the checked settings. A value that was not given is its dataclass's default."""
     values = mapped(settings, lambda setting: setting.value)
     forkq = values["forkq"]
     tag = forkq.get("tag", "")
@@ -248,7 +249,7 @@ def _redis(table: dict[str, Any], given: Mapping[str, Origin], folder: Path) -> 
 
 
 def _check_silence(config: Config) -> None:
-    """ConfigError for a limit of silence that ends before a child counts as silent."""
+    """Raises ConfigError for a limit of silence that ends before a child counts as silent."""
     kill_after, silent_after = config.kill_silent_after, config.silent_after
     if 0 < kill_after < silent_after:
         raise ConfigError(
@@ -263,7 +264,8 @@ def _capsules(
     rules: Rulebook,
     source: Path | None,
 ) -> tuple[Capsule, ...]:
-    """``shared`` has the values of ``[forkq]`` for capsules without their own."""
+    """The capsules of the file. ``shared`` has the values of ``[forkq]`` for capsules without their
+    own."""
     tables = tables or {DEFAULT_NAME: {}}
     for name, table in tables.items():
         if "queues" not in table and name != DEFAULT_NAME:

@@ -21,7 +21,8 @@ COMMAND: Final = "password_command"
 
 
 def _words(items: tuple[str, ...]) -> tuple[str, ...]:
-    """The program and its arguments: a single string is split as a shell does, but runs in none."""
+    """The program of a command and its arguments: a single string is split as a shell would, but no
+    shell runs."""
     try:
         words = shlex.split(items[0]) if len(items) == 1 else list(items)
     except ValueError as error:

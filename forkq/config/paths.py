@@ -20,7 +20,8 @@ _LONGEST_NAME = 64  # characters of a tag or folder in a file name; the digest m
 
 
 def default_pidfile(environ: Mapping[str, str], cwd: Path, tag: str) -> Path:
-    """Inside systemd's RuntimeDirectory= when there is one, else per directory and tag."""
+    """The default path of the pidfile: inside systemd's RuntimeDirectory= when there is one, else a
+    path for each directory and tag."""
     ours = _first_of(environ.get("RUNTIME_DIRECTORY", ""))
     if ours is not None:
         return ours / IN_RUNTIME_DIRECTORY
@@ -28,7 +29,8 @@ def default_pidfile(environ: Mapping[str, str], cwd: Path, tag: str) -> Path:
 
 
 def default_state_dir(environ: Mapping[str, str], cwd: Path, tag: str) -> Path:
-    """Inside systemd's StateDirectory= when there is one, else per directory and tag."""
+    """The default folder of the state: inside systemd's StateDirectory= when there is one, else a
+    folder for each directory and tag."""
     ours = _first_of(environ.get("STATE_DIRECTORY", ""))
     if ours is not None:
         return ours
@@ -37,7 +39,8 @@ def default_state_dir(environ: Mapping[str, str], cwd: Path, tag: str) -> Path:
 
 
 def beside(pidfile: Path, suffix: str) -> Path:
-    """``forkq.pid`` -> ``forkq.redis``; another ending is kept, so that no two paths are equal."""
+    """The path of a file beside the pidfile: ``forkq.redis`` beside ``forkq.pid``. Another ending
+    is kept, so that no two paths are equal."""
     if pidfile.suffix == ".pid":
         return pidfile.with_suffix(suffix)
     return pidfile.with_name(pidfile.name + suffix)
@@ -66,7 +69,7 @@ def _runtime_dir(environ: Mapping[str, str]) -> Path:
 
 
 def is_guessable(folder: Path) -> bool:
-    """Whether any user of this machine could have made this folder before forkq did."""
+    """Whether ``folder`` is one that any user of this machine could have made before forkq did."""
     return folder == _guessable()
 
 

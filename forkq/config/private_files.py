@@ -82,7 +82,7 @@ def open_trusted(path: Path) -> int:
 
 
 def read_trusted(path: Path) -> bytes:
-    """The content of such a file. Raises as ``open_trusted``."""
+    """The content of a file whose owner is trusted. Raises the errors of ``open_trusted``."""
     with os.fdopen(open_trusted(path), "rb") as file:
         return file.read()
 

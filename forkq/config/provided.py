@@ -28,7 +28,8 @@ source: Provided | None = None
 
 
 def found(file: Path | None, cwd: Path, *, is_named: bool) -> tuple[Path, dict[str, Any]] | None:
-    """What is provided, with its place. ConfigError: there is ``file`` too, in ``cwd`` or named.
+    """What is provided, with its place. Raises ConfigError if there is a ``file`` too, in ``cwd``
+    or named.
 
     A file elsewhere may be another program's: a repository of several services has one above all.
     """
@@ -43,6 +44,6 @@ def found(file: Path | None, cwd: Path, *, is_named: bool) -> tuple[Path, dict[s
 
 
 def with_app(apps: Iterable[str]) -> tuple[str, ...]:
-    """What children load: first what loads the framework."""
+    """The modules that children load: first the one that loads the framework."""
     first = () if source is None else (source.app,)
     return (*first, *(app for app in apps if app not in first))

@@ -92,7 +92,8 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Either:
-    """A plain value, or a table that says more: the type of the one, the keys of the other."""
+    """A key whose value is plain, or a table that says more: the type of the plain value, and the
+    keys of the table."""
 
     short: object
     long: Table
@@ -114,7 +115,7 @@ def keys_of(owner: type) -> dict[str, object]:
 
 
 def key_of(hint: object) -> Key:
-    """The Key among the annotations of a type; of several, the last."""
+    """The Key among the annotations of a type; the last, if there are several."""
     return [note for note in _unwrapped(hint)[1] if isinstance(note, Key)][-1]
 
 
@@ -124,7 +125,7 @@ def base_of(hint: object) -> object:
 
 
 def with_key(hint: object, key: Key) -> object:
-    """The same type, with that Key."""
+    """The type ``hint`` with ``key`` among its annotations."""
     return Annotated[hint, key]
 
 
@@ -177,8 +178,8 @@ def converted(found: object, hint: object, *, from_text: bool = False) -> Any:
 
 
 def _noted(note: Callable[[Any], Any], value: Any, found: object) -> Any:
-    """What ``note`` makes of a value. Its error does not repeat the password of a URL that was put
-    into the wrong place."""
+    """The value that ``note`` makes of ``value``. Its error does not repeat the password of a URL
+    that was put into the wrong place."""
     try:
         return note(value)
     except ConfigError as error:
@@ -195,7 +196,7 @@ def _refuse_nul(found: object) -> None:
 
 
 def expectation(hint: object) -> str:
-    """What a type admits, for people: ``a whole number from 1 to 1000``."""
+    """The values that a type admits, in words: ``a whole number from 1 to 1000``."""
     base, notes = _unwrapped(hint)
     if get_origin(base) is Literal:
         return "one of " + ", ".join(f'"{choice}"' for choice in get_args(base))

@@ -44,7 +44,7 @@ class Setting:
     hint: object = None
 
     def expanded(self, variables: Mapping[str, str]) -> Setting:
-        """Itself with its variables expanded. Raises ConfigError."""
+        """This setting with its variables expanded. Raises ConfigError."""
         if self.hint is None:
             return self
         text = expanded(self.value, variables)
@@ -68,7 +68,8 @@ _Tree: TypeAlias = "Setting | Settings | list[Settings]"
 
 
 def overlaid(base: Settings, over: Settings) -> Settings:
-    """``over`` laid over ``base``: tables merge key by key, anything else is replaced."""
+    """The settings of ``base`` with those of ``over`` laid over them: tables merge key by key, all
+    else is replaced."""
     merged = dict(base)
     for key, value in over.items():
         below = base.get(key)
@@ -86,7 +87,7 @@ def table_of(settings: Settings, key: str) -> Settings:
 
 
 def mapped(tree: _Tree, change: Callable[[Setting], Any]) -> Any:
-    """A table of the same shape, with ``change`` of each setting."""
+    """A table of the shape of ``settings``, with the result of ``change`` for each setting."""
     if isinstance(tree, Setting):
         return change(tree)
     if isinstance(tree, list):

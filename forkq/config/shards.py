@@ -120,7 +120,7 @@ def _shard(row: Mapping[str, Any], number: int, given: Mapping[str, Origin], fol
 
 @dataclass(frozen=True, slots=True)
 class _ShardOrigin:
-    """Where the shard with that number stands."""
+    """The place of the shard with that number in forkq.toml."""
 
     given: Mapping[str, Origin]
     number: int
@@ -148,7 +148,8 @@ def _refuse_same_server(shard: Shard, others: Iterable[Shard], place: _ShardOrig
 
 
 def server_of(url: str) -> tuple[str, str, int]:
-    """What tells two servers apart: neither user nor password, nor any option but the database."""
+    """The parts of a URL that tell two servers apart: neither user nor password, nor any option but
+    the database."""
     if url == EMBEDDED:
         return EMBEDDED, "", 0
     parts, sentinel = split_url(url), sentinel_url(url)
@@ -167,7 +168,8 @@ def _refuse_same_queues(shard: Shard, others: Iterable[Shard], place: _ShardOrig
 
 
 def check_blocking_on(shards: Sequence[Shard], book: Rulebook, given: Mapping[str, Origin]) -> None:
-    """ConfigError if a blocking queue names one of another shard: no server knows of both."""
+    """Raises ConfigError if a blocking queue names one of another shard: no server knows of
+    both."""
     named = (
         (name, later)
         for name, rules in book.entries.items()
@@ -189,7 +191,7 @@ def shard_of(shards: Sequence[Shard], queue: str) -> Shard:
 
 
 def place_of_url(shard: str) -> str:
-    """Where a user looks up the address of that shard; "" is the only server."""
+    """The key of forkq.toml with the address of that shard; "" is the only server."""
     if not shard:
         return "[redis] url or --redis"
     if shard == DEFAULT_SHARD:  # --redis would leave the others out
@@ -214,8 +216,9 @@ def _touched(capsule: Capsule, shards: Sequence[Shard]) -> list[Shard]:
 
 
 def _names(queue: str, shards: Sequence[Shard]) -> list[str]:
-    """The shards that jobs of a queue, or of the queues of a pattern, may be pushed to: those of a
-    pattern to any, or, if a shard has the very same pattern, to that or to an earlier one."""
+    """The shards to which jobs of a queue, or of the queues of a pattern, may be pushed. Jobs of a
+    pattern may go to any shard or, if a shard has the very same pattern, to that one or an earlier
+    one."""
     if not is_pattern(queue):
         return [shard_of(shards, queue).name]
     for number, shard in enumerate(shards):
@@ -226,7 +229,8 @@ def _names(queue: str, shards: Sequence[Shard]) -> list[str]:
 
 
 def _may_share(pattern: str, name: str) -> bool:
-    """Whether a queue may match both. Of two patterns it compares what is before the wildcards."""
+    """Whether one queue may match both names. Of two patterns the text before the wildcards is
+    compared."""
     if not is_pattern(name):
         return matches_any(name, (pattern,))
     mine, theirs = (_WILDCARD.split(one)[0] for one in (pattern, name))

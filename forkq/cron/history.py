@@ -20,15 +20,14 @@ EXPIRES: Final = 90 * 86_400
 
 
 def line(event: Event, **more: Any) -> bytes:
-    """One line: ``event``, ``at`` (epoch seconds of writing), and those of these that are not None:
+    """One line of the history: ``event``, ``at`` (epoch seconds of writing), and each of these that
+    is not None:
 
-    ``tick``: the whole epoch second of the tick; for "missed", the last of several.
-    ``jid``: the job; "skipped" and "missed" have none.
-    ``elapsed``: seconds that the job ran ("done", "retry", "dead", "dropped").
-    ``running``: the jid of the job because of which a tick was "skipped".
-    ``count``: how many ticks were "missed"; left out if they were too many to count.
-    ``since``: the first of them.
-    ``why``: what kept a single tick from being enqueued ("missed").
+    ``tick``: the whole epoch second of the tick; for "missed", the last of several. ``jid``: the
+    job; "skipped" and "missed" have none. ``elapsed``: seconds that the job ran ("done", "retry",
+    "dead", "dropped"). ``running``: the jid of the job because of which a tick was "skipped".
+    ``count``: how many ticks were "missed"; left out if they were too many to count. ``since``: the
+    first of them. ``why``: what kept a single tick from being enqueued ("missed").
     """
     known = {key: value for key, value in more.items() if value is not None}
     return dumps({"event": event, "at": now(), **known})

@@ -128,7 +128,8 @@ class Schedule:
 
     @property
     def fields(self) -> list[str]:
-        """Five fields, or six with seconds first; those of an alias."""
+        """The fields of an expression: five, or six with seconds first; for an alias those that it
+        stands for."""
         return self._fields.split()
 
     @property
@@ -199,7 +200,7 @@ def _descent(name: str, text: str) -> str:
 
 
 def _number(name: str, text: str) -> int:
-    """The number of a value that is a number or a name; -1 if it is neither."""
+    """The number that ``value`` stands for, as a number or as a name; -1 if it is neither."""
     names = _NAMES.get(name, [])
     if text.upper() in names:
         return names.index(text.upper()) + (name == "month")

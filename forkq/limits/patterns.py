@@ -12,7 +12,8 @@ def is_pattern(name: str) -> bool:
 
 
 def matching(pattern: str, names: Iterable[str]) -> list[str]:
-    """Those of ``names`` that match ``pattern`` or are equal to it, in alphabetical order."""
+    """The names among ``names`` that match ``pattern`` or are equal to it, in alphabetical
+    order."""
     return sorted(name for name in names if name == pattern or fnmatchcase(name, pattern))
 
 

@@ -65,7 +65,7 @@ class Rulebook:
 
 
 def _filled(rules: Rules, other: Rules) -> Rules:
-    """``rules``, with the missing ones taken from ``other``."""
+    """``rules``, with each rule that is missing taken from ``other``."""
     missing = {
         rule.name: getattr(other, rule.name)
         for rule in fields(Rules)

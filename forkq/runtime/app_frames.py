@@ -50,7 +50,7 @@ def app_traceback(error: BaseException) -> str:
 
 
 def _fold(found: traceback.TracebackException) -> None:
-    """Leaves the frames out, in the errors that led to this one, too."""
+    """Leaves forkq's frames out of ``error``, and out of the errors that led to it."""
     pending: list[traceback.TracebackException | None] = [found]
     while pending:
         one = pending.pop()
@@ -61,5 +61,5 @@ def _fold(found: traceback.TracebackException) -> None:
 
 
 def folded(stack: list[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
-    """The frames of ``stack`` without forkq's and those of Python's import."""
+    """The frames of ``stack``, without those of forkq and of Python's import."""
     return [frame for frame in stack if not frame.filename.startswith(_FOLDED)]

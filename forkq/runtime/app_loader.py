@@ -37,8 +37,9 @@ def load_app(targets: Iterable[str]) -> None:
 
 
 def is_lasting(error: BaseException) -> bool:
-    """Whether a boot that failed with ``error`` fails again until somebody changes the app or the
-    configuration. In doubt it does not: to give up a host costs more than to try again."""
+    """Whether a boot that failed with ``error`` fails again until a person changes the app or the
+    configuration. If that is not known, the answer is False: to give up a host costs more than to
+    try again."""
     chain = list(led_to(error))
     if any(isinstance(link, _PASSING) for link in chain):
         return False
@@ -73,8 +74,8 @@ def _load_module(name: str) -> ModuleType:
 
 
 def _load_file(path: Path) -> ModuleType:
-    """A file below the working directory gets the name that an ``import`` would give it. Then its
-    jobs have the same names in the process that pushes them."""
+    """Imports a file. One below the working directory gets the name that an ``import`` would give
+    it. Then its jobs have the same names in the process that pushes them."""
     if not path.is_file():
         raise CannotBoot(f"cannot load the app {str(path)!r}: no such file in {Path.cwd()}")
     full = path.resolve()

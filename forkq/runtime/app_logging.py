@@ -39,8 +39,8 @@ class _OurLevel(int):
 
 
 class AppHandler(logging.Handler):
-    """Writes the records of the standard ``logging`` as forkq's lines. ``takes_all``: those, too,
-    that a handler of the app writes."""
+    """Writes the records of the standard ``logging`` as forkq's lines. With ``takes_all`` it also
+    writes records that a handler of the app writes."""
 
     def __init__(self, logger: Logger, *, takes_all: bool = True) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class AppHandler(logging.Handler):
         self._of_thread = threading.local()
 
     def createLock(self) -> None:  # noqa: N802 - logging's name
-        """None is needed: a job's fork could find it locked."""
+        """Makes no lock: a job's fork could find it locked."""
         self.lock = None
 
     def handle(self, record: logging.LogRecord) -> bool:
@@ -59,7 +59,7 @@ class AppHandler(logging.Handler):
         return True
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Never raises, and never calls itself."""
+        """Writes one record. Never raises, and never calls itself."""
         if getattr(self._of_thread, "busy", False):
             return  # a value of the record logs while it is converted to text
         self._of_thread.busy = True
@@ -75,15 +75,17 @@ class AppHandler(logging.Handler):
 
 
 def install(logger: Logger, level: int) -> None:
-    """Before the app is loaded. ``level``: of what sets no level itself."""
+    """Makes forkq's handler the one of last resort, before the app is loaded. ``level`` is the
+    level of loggers that have none."""
     logging.lastResort = AppHandler(logger)
     logging.getLogger().setLevel(_OurLevel(level))
 
 
 def respect(logger: Logger, *, takeover: bool, level: int) -> None:
-    """After the app is loaded. Without ``takeover``, forkq's handler becomes the root logger's only
-    if the app has given it none, and takes no record that a handler of the app writes. With it, the
-    handlers that write to standard output or error go, and forkq's takes every record."""
+    """Decides, once the app is loaded, who writes its lines. Without ``takeover``, forkq's handler
+    becomes the root logger's only if the app has given it none, and takes no record that a handler
+    of the app writes. With it, the handlers that write to standard output or error go, and forkq's
+    takes every record."""
     root = logging.getLogger()
     for one in _reaching_root() if takeover else [root]:
         unwanted = _is_console if takeover else _is_plain
@@ -102,8 +104,8 @@ _job_filter: Final = JobFilter()
 
 
 def _respect_structlog(logger: Logger, level: int, *, ours: bool) -> None:
-    """An app that uses structlog as it comes writes forkq's lines. A chain of its own gets the job
-    as a first step, unless its lines go to forkq's handler, which adds the job itself."""
+    """An app that uses structlog as it comes writes forkq's lines. An app with its own chain gets
+    the job as the first step, unless its lines go to forkq's handler, which adds the job itself."""
     if not structlog.is_configured():
         structlog.configure(
             processors=[add_job, _hand_over],
@@ -136,7 +138,7 @@ class _Forwarder:
 
 
 def _handlers() -> Iterator[logging.Handler]:
-    """Those of the app."""
+    """The handlers of the app."""
     for one in [logging.getLogger(), *_loggers()]:
         yield from (h for h in one.handlers if type(h) is not AppHandler)
 
@@ -147,7 +149,7 @@ def _loggers() -> list[logging.Logger]:
 
 
 def _reaching_root() -> Iterator[logging.Logger]:
-    """The loggers whose records the root logger gets; itself, too."""
+    """The loggers whose records the root logger gets; the root logger, too."""
     for one in [logging.getLogger(), *_loggers()]:
         link: logging.Logger | None = one
         while link is not None and link.parent is not None and link.propagate:
@@ -162,8 +164,8 @@ def _is_console(handler: logging.Handler) -> bool:
 
 
 def _is_plain(handler: logging.Handler) -> bool:
-    """Whether it is what ``basicConfig()`` makes, which Python also calls by itself at the first
-    ``logging.info()``: the app has chosen no format."""
+    """Whether a handler is what ``basicConfig()`` makes, which Python also calls by itself at the
+    first ``logging.info()``: the app has chosen no format."""
     if type(handler) is not logging.StreamHandler or not _is_console(handler):
         return False
     style = getattr(handler.formatter, "_fmt", logging.BASIC_FORMAT)
@@ -189,8 +191,8 @@ def _method(logger: Any, record: logging.LogRecord) -> Callable[..., None]:
 
 
 def _event(record: logging.LogRecord, values: dict[str, Any]) -> object:
-    """The message. structlog hands over a dictionary (``wrap_for_formatter``), whose other values
-    are added to ``values``."""
+    """The message of a record. structlog hands over a dictionary (``wrap_for_formatter``), whose
+    other values are added to ``values``."""
     if record.exc_info:
         values["exc_info"] = record.exc_info[1]
     if type(record.msg) is not dict:
@@ -200,7 +202,7 @@ def _event(record: logging.LogRecord, values: dict[str, Any]) -> object:
 
 
 def _extra(record: logging.LogRecord) -> dict[str, Any]:
-    """What the app has given as ``extra``, if it is text or a number."""
+    """The values that the app has given as ``extra``, if they are texts or numbers."""
     return {
         key: value
         for key, value in record.__dict__.items()

@@ -82,12 +82,13 @@ class Assignment:
 
     @property
     def solo(self) -> bool:
-        """Whether it runs one suspect at a time, and nothing else."""
+        """Whether the child runs one suspect at a time, and nothing else."""
         return lease.is_solo(self.nonce)
 
     @property
     def for_suspects(self) -> Assignment:
-        """That of the solo child that an ordinary child is, where no other one can boot."""
+        """The assignment of the solo child that an ordinary child is, where no other one can
+        boot."""
         assert self.capsule is not None
         alone = replace(self.capsule, concurrency=1, workers=1)
         nonce = lease.solo_nonce(self.nonce)
@@ -129,7 +130,8 @@ def exit_process(code: int) -> NoReturn:
 
 
 def _flush() -> None:
-    """The app may have replaced standard output by an object that raises any exception."""
+    """Flushes standard output. The app may have replaced it by an object that raises any
+    exception."""
     log.report_left_out_lines(at_end=True)
     log.flush()
     for stream in (sys.stdout, sys.stderr):
@@ -142,19 +144,20 @@ _masks = threading.local()
 
 
 def _block_term() -> None:
-    """Before a job's own fork: a TERM must not reach the fork before that has its own handlers."""
+    """Blocks TERM before a job forks: it must not reach the fork before that has its own
+    handlers."""
     if not _is_job_fork:
         _masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
 
 def _unblock_term() -> None:
-    """After the fork, in the child: restores the signal mask."""
+    """Restores the signal mask after a job's fork, in the child."""
     if not _is_job_fork:
         signal.pthread_sigmask(signal.SIG_SETMASK, _masks.before)
 
 
 def _become_job_fork() -> None:
-    """In a job's fork: gives up the child's pipes, signal handlers and wake-up descriptor."""
+    """Gives up the child's pipes, signal handlers and wake-up descriptor, in a job's fork."""
     global _is_job_fork  # noqa: PLW0603 - a property of the process
     if _is_job_fork:  # its own forks have nothing left to give up
         return

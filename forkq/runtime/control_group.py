@@ -30,7 +30,7 @@ class ControlGroup(NamedTuple):
 
     @property
     def and_above(self) -> Iterator[Path]:
-        """The folders of the group and of those above it: each of them binds."""
+        """The folders of the group and of all groups above it: each of them binds."""
         for folder in (self.folder, *self.folder.parents):
             yield folder
             if folder == self.mount:
@@ -50,7 +50,7 @@ def control_groups(controller: str, own: Path = OWN, root: Path = ROOT) -> Itera
 
 
 def room_for_memory(own: Path = OWN, root: Path = ROOT) -> Iterator[int]:
-    """How much each group that limits the memory of this process has left, in bytes: its own, and
+    """How many bytes each group that limits the memory of this process has left: its own group, and
     those above it. File pages that the kernel can drop count as free."""
     try:
         groups = list(control_groups("memory", own, root))

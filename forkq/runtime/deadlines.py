@@ -53,13 +53,15 @@ class _Begun(NamedTuple):
 
 
 class DeadlineTable:
-    """The child's side. The child gives the empty ``file`` of the master its size: only a child
-    with new code knows its number of ``processors``. None instead: the table of the suspects that
-    the child runs, one at a time, in the same file. A place has a deadline (0: it is free), the
-    sequence number of a lease, whether the child has logged the stack, and its end as text.
+    """The child's side of the shared file. The child gives the empty ``file`` of the master its
+    size: only a child with new code knows its number of ``processors``. None instead: the table of
+    the suspects that the child runs, one at a time, in the same file. A place has a deadline (0: it
+    is free), the sequence number of a lease, whether the child has logged the stack, and its end as
+    text.
 
     The last two thirds of the places never have a deadline: each processor has two of them, and
-    notes there which lease it has begun last, its thread, and when."""
+    notes there which lease it has begun last, its thread, and when.
+    """
 
     def __init__(self, file: int, processors: int | None) -> None:
         if processors is not None:
@@ -82,8 +84,8 @@ class DeadlineTable:
         self._told[-1] = _NOTES_BEGINS
 
     def begins(self) -> Begins:
-        """Where a processor notes its begins. If there is no place left, the master takes each
-        lease for one that has begun."""
+        """The places in which a processor notes its begins. If there is no place left, the master
+        takes each lease for one that has begun."""
         place = next(self._unused, None)
         if place is None:
             self._told[-1] = 0
@@ -96,7 +98,7 @@ class DeadlineTable:
         return max(self._sequences[self._begun])
 
     def note(self, deadline: float, sequence: int) -> int:
-        """A job begins. Returns its place, -1 if there is none left."""
+        """Notes that a job with a deadline begins. Returns its place, -1 if there is none left."""
         try:
             place = self._free.popleft()
         except IndexError:
@@ -107,14 +109,14 @@ class DeadlineTable:
         return place
 
     def tell(self, place: int, calls: str) -> None:
-        """The stack of the job is logged."""
+        """Notes that the stack of the job is logged."""
         if place >= 0:
             text = calls.encode("utf-8", "replace")[:_LONGEST_TEXT].ljust(_LONGEST_TEXT, b"\0")
             self._texts[place * _LONGEST_TEXT : (place + 1) * _LONGEST_TEXT] = text
             self._told[place] = 1
 
     def clear(self, place: int) -> None:
-        """The job has ended."""
+        """Frees the place of a job that has ended."""
         if place >= 0:
             self._deadlines[place] = 0.0
             self._free.append(place)
@@ -124,13 +126,13 @@ class DeadlineTable:
 
 
 def next_deadline(file: int) -> float | None:
-    """The earliest deadline."""
+    """The earliest deadline among the running jobs."""
     return min((deadline for deadline in _deadlines(file) if deadline), default=None)
 
 
 def overdue(file: int, now: float) -> list[Overdue]:
-    """The jobs that run beyond their deadlines. What looks so is read twice: the first time the
-    child may have been writing."""
+    """The jobs that run beyond their deadlines. A job that looks overdue is read twice: the first
+    time the child may have been writing."""
     found = {place: at for place, at in enumerate(_deadlines(file)) if 0.0 < at <= now}
     if not found:
         return []
@@ -152,16 +154,16 @@ def begun_in(file: int, thread: int) -> int | None:
 
 
 def run_times(file: int, now: float, *, suspects: bool) -> dict[int, float]:
-    """For how many seconds the job of each lease had run, by sequence number: of those that the
-    processors have begun last. ``suspects``: of the one that an ordinary child runs alone."""
+    """For how many seconds the job of each lease had run that a processor has begun last, by
+    sequence number. With ``suspects``, of the suspect that an ordinary child runs alone."""
     begins = _begins(file)
     found = begins[-1:] if suspects else begins[:-1]
     return {each.sequence: max(0.0, now - each.at) for each in found if each.sequence}
 
 
 def _begins(file: int) -> list[_Begun]:
-    """What the processors have noted of their begins, the last of which runs suspects; empty if the
-    child does not tell."""
+    """What each processor has noted of the lease that it began last, the processor for suspects at
+    the end; empty if the child does not tell."""
     places = _places(file)
     if not places or _word(file, (3 * places - 1) * _WORD) != _NOTES_BEGINS:
         return []

@@ -38,7 +38,7 @@ class DoneJob(NamedTuple):
     elapsed: float
 
     def values(self) -> dict[str, Any]:
-        """Those of its line."""
+        """The values of the job's line."""
         values: dict[str, Any] = {
             AT: self.at,
             "class": self.name,
@@ -52,8 +52,8 @@ class DoneJob(NamedTuple):
 
 
 class DoneLines:
-    """``render`` makes the text of a line at INFO of these values, with structlog's chain.
-    ``console``: whether that is for people."""
+    """Renders the lines of done jobs. ``render`` makes the text of a line at INFO with structlog's
+    chain. ``console``: whether that is for people."""
 
     def __init__(self, render: Callable[[dict[str, Any]], str], *, console: bool) -> None:
         self._render = render
@@ -78,7 +78,7 @@ class DoneLines:
         return template % (iso(at), jid, waited, elapsed)
 
     def _template(self, done: DoneJob) -> str:
-        """For ``%``; "" if the line must be rendered by itself."""
+        """The template for ``%``; "" if the line must be rendered by itself."""
         if len(self._templates) >= _MOST_TEMPLATES:
             self._templates.clear()
         if not _is_short(done.name):
@@ -99,7 +99,7 @@ class DoneLines:
 
 
 def sentence(done: DoneJob) -> str:
-    """For the console."""
+    """The sentence about a done job, for the console."""
     text = f"done in {format_duration(done.elapsed)}"
     return text if done.waited is None else f"{text}, waited {format_duration(done.waited)}"
 

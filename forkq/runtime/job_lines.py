@@ -37,7 +37,7 @@ class JobMinute:
         self.values = job_values()
 
     def is_over(self, for_seconds: float = 0.0) -> bool:
-        """Whether it ended so many seconds ago."""
+        """Whether this minute ended that many seconds ago."""
         return monotonic() >= self.began + _MINUTE + for_seconds
 
 
@@ -50,7 +50,8 @@ class JobLines:
         self._overfull: deque[JobMinute] = deque()
 
     def admit(self, *, urgent: bool, lines: int = 1) -> bool:
-        """Whether this thread may write so many lines now: in a job, or outside of any."""
+        """Counts ``lines`` more of this thread's job, and returns whether they may be written.
+        Outside of a job they may."""
         job = running_job() if self.most else None
         if job is None:
             return True
@@ -81,12 +82,13 @@ class JobLines:
                 minute.left_out = 0
 
     def forget(self) -> None:
-        """After a fork, in the child: what was left out is its parent's to tell."""
+        """Forgets what was left out, in a child after its fork: the parent reports that."""
         self._overfull = deque()
 
 
 def _minute_of(job: CurrentJob) -> JobMinute:
-    """The one that runs now. It is kept at the job, since a job may log in any thread or task."""
+    """The minute of a job that runs now. It is kept at the job, since a job may log in any thread
+    or task."""
     minute: JobMinute | None = getattr(job, "log_minute", None)
     if minute is None or minute.is_over():
         minute = job.log_minute = JobMinute()

@@ -45,7 +45,8 @@ def liveness_of(ref: str) -> Liveness:
 
 
 def kernel_state(pid: int) -> str:
-    """As the kernel sees it: ``stopped``, ``running``, ``sleeping``...; "" if it has ended."""
+    """The state of a process as the kernel sees it: ``stopped``, ``running``, ``sleeping``...; ""
+    if it has ended."""
     with suppress(psutil.Error):
         return str(psutil.Process(pid).status())
     return ""
@@ -70,7 +71,7 @@ def pid_scope_of(ref: str) -> str:
 
 
 def _start_time(pid: int) -> str:
-    """In ticks since the boot; "ended" for a zombie. Raises OSError."""
+    """The start of a process in ticks since the boot; "ended" for a zombie. Raises OSError."""
     stat = Path(
         f"/proc/{pid}/stat"
     ).read_bytes()  # not as text: the name may end within a character
@@ -79,7 +80,8 @@ def _start_time(pid: int) -> str:
 
 
 def _is_gone(pid: int) -> bool:
-    """/proc may hide the processes of other users (hidepid, ProtectProc); kill finds them."""
+    """Whether no process has this pid. /proc may hide the processes of other users (hidepid,
+    ProtectProc); kill finds them."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

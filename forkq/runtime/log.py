@@ -45,8 +45,8 @@ def configure(level: str, style: str) -> None:
 
 
 def respect_app(*, takeover: bool) -> None:
-    """Once the app is loaded: its own logging stays as it has set it up. Where it has set up none,
-    or if forkq is to take over, forkq writes its lines."""
+    """Leaves the app's own logging as it has set it up, once the app is loaded. Where it has set up
+    none, or if forkq is to take over, forkq writes its lines."""
     app_logging.respect(_state.app_logger, takeover=takeover, level=_state.level)
 
 
@@ -61,18 +61,19 @@ def logger() -> FilteringBoundLogger:
 
 
 def bound_job_lines(most: int) -> None:
-    """For a process that runs jobs: from now on the app may write so many lines a minute in one run
-    of a job. 0 is no bound."""
+    """Bounds the lines that the app may write in a minute, in one run of a job; 0 is no bound. A
+    process that runs jobs calls it."""
     _state.job_lines.most = most
 
 
 def admits_print(*, urgent: bool, lines: int) -> bool:
-    """Whether the app may print so many lines now. ``urgent``: to standard error."""
+    """Counts ``lines`` more that the app prints, and returns whether they may be written;
+    ``urgent`` ones go to standard error."""
     return _state.job_lines.admit(urgent=urgent, lines=lines)
 
 
 def done_writer() -> Callable[[DoneValues], None]:
-    """Called with the values of each job that is done, it writes the line. The caller asks first
+    """A function that writes the line of a done job, of the job's values. The caller asks first
     whether INFO is logged."""
     return _state.writer.put
 
@@ -111,18 +112,19 @@ class LogOnce:
 
 
 def wait_for_reader(seconds: float) -> None:
-    """For a process that may wait: a line waits so long before it is dropped."""
+    """Makes each line wait that many seconds for a reader before it is dropped. A process that may
+    wait calls it."""
     _state.output.wait_for_reader(seconds)
 
 
 def begin_batching() -> None:
-    """For a process that runs jobs: from now on lines of INFO and DEBUG are written together, 50 ms
-    later. Raises RuntimeError if the system has no thread left."""
+    """Writes lines of INFO and DEBUG together from now on, 50 ms later. A process that runs jobs
+    calls it. Raises RuntimeError if the system has no thread left."""
     _state.writer.begin_batching()
 
 
 def end_batching() -> None:
-    """For a process that stops: from now on each line is written at once."""
+    """Writes each line at once from now on. A process that stops calls it."""
     _state.writer.end_batching()
 
 
@@ -139,7 +141,8 @@ def report_dropped_lines() -> None:
 
 
 def report_left_out_lines(*, at_end: bool = False) -> None:
-    """A line for each job that has logged more than it may. ``at_end``: this process ends."""
+    """Writes a line for each job that has logged more than it may. ``at_end``: this process
+    ends."""
     for values, count in _state.job_lines.take_overfull(at_end=at_end):
         logger().warning(
             "lines of a job left out", **values, lines=count, why="[log] max_job_lines"
@@ -186,7 +189,7 @@ class _State:
         self._all_levels = _wrapped(end, [self.job_lines.gate, *processors], 10)
 
     def app_logger(self) -> Any:
-        """For lines of the app, whose own configuration says which levels it logs."""
+        """The logger for lines of the app, whose own configuration says which levels it logs."""
         return self._all_levels.bind(**self.bound)
 
     def _render_info(self, values: dict[str, Any]) -> str:

@@ -70,14 +70,14 @@ def job_line(at: float, subject: str, text: str, jid: str, letter: str = " ") ->
 
 
 def _split(text: str, room: int) -> tuple[str, str]:
-    """The words that fit the first line, and the others. A word that is too long begins a line of
-    its own."""
+    """The words that fit the first line, and the others. A word that is too long starts a new
+    line."""
     end = text.rfind(" ", 0, room + 1)
     return ("", text) if end <= 0 else (text[:end], text[end + 1 :])
 
 
 def _with_values(event: Event, placed: frozenset[str]) -> str:
-    """The event, and the values that have no place of their own. Those of an error are in its
+    """The event, and the values that have no place of their own. The values of an error are in its
     traceback."""
     name, text = event.get("logger"), event["event"]
     if name is not None and name != "root":
@@ -101,7 +101,7 @@ _last_second: tuple[int, str] = (-1, "")
 
 
 def _clock(at: float) -> str:
-    """Local time to the millisecond."""
+    """The local time of a line, to the millisecond."""
     global _last_second  # noqa: PLW0603 - most lines are of the second of the line before
     whole = int(at)
     known, text = _last_second

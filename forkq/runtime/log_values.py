@@ -47,7 +47,7 @@ def processors_for(style: str, *, colors: bool) -> list[Any]:
 
 
 def iso(stamp: float) -> str:
-    """Epoch seconds as UTC, to the microsecond."""
+    """Writes epoch seconds as UTC, to the microsecond."""
     global _last_second  # noqa: PLW0603 - most lines are of the second of the line before
     whole = int(stamp)
     known, text = _last_second

@@ -41,8 +41,8 @@ class LogWriter:
         self.reset()
 
     def reset(self) -> None:
-        """After a fork, in the child: what waits is the parent's to write, and another thread may
-        have held the lock."""
+        """Starts anew in a child after its fork: the parent writes what waits, and another thread
+        may have held the lock."""
         self._output.reset()
         self._waiting: deque[Line] = deque()
         self._lock = threading.RLock()  # not a Lock: a finaliser may log during a write
@@ -118,8 +118,9 @@ class LogWriter:
             self.flush()
 
     def _write_batch(self) -> None:
-        """Lines are removed when they are written: an exception that is raised in this thread in
-        between loses none, at the price of a line that is written twice."""
+        """Writes the lines that wait. Each is removed when it is written: an exception that is
+        raised in this thread in between loses none, at the price of a line that is written
+        twice."""
         batch = self._waiting.copy()  # not list(): a loop, which fails without the GIL
         if not batch:
             return

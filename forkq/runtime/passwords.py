@@ -17,7 +17,7 @@ def hide_passwords() -> None:
 
 
 def _redacted(argument: str) -> str:
-    """``--redis=URL`` or the URL alone."""
+    """The argument ``--redis=URL``, or a URL alone, without its password."""
     flag, equals, url = argument.partition("=")
     if flag == "--redis" and equals:
         return f"{flag}={redacted_url(url)}"

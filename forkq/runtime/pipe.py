@@ -90,13 +90,13 @@ class Exiting(msgspec.Struct, frozen=True, tag=True):
 class Beat(msgspec.Struct, frozen=True, tag=True):
     """Fact: the child's state and counts. Sent when they have changed, at most once in each turn of
     the main loop; else as a sign of life, every ``Config.beat_every`` seconds. ``redis_at``: when
-    Redis last answered its heartbeat, or the clock (monotonic); 0 if it never has. ``asked_at``: of
-    the last Report that it has obeyed. ``redis_lost``: why it has lost Redis, if it has. ``begun``:
-    the highest sequence number of a lease whose job had begun before ``busy`` was counted.
-    ``refused``: what Redis refuses to it, in words; ``gets_jobs``: that does not stop its jobs.
-    ``long_at``: when the suspect that it runs alone counts as one that runs for long (monotonic);
-    0: it runs none. ``wants_sole``: it has put back a suspect beside which no other one of the tree
-    may run."""
+    Redis last answered its heartbeat, or the clock (monotonic); 0 if it never has. ``asked_at`` is
+    that of the last Report that it has obeyed. ``redis_lost``: why it has lost Redis, if it has.
+    ``begun``: the highest sequence number of a lease whose job had begun before ``busy`` was
+    counted. ``refused``: what Redis refuses to it, in words; ``gets_jobs``: that does not stop its
+    jobs. ``long_at``: when the suspect that it runs alone counts as one that runs for long
+    (monotonic); 0: it runs none. ``wants_sole``: it has returned a suspect beside which no other
+    one of the tree may run."""
 
     busy: int
     state: State
@@ -156,7 +156,7 @@ def send(fd: int, message: Order | Fact) -> bool:
 
 
 def fitting(names: Iterable[str]) -> tuple[str, ...]:
-    """The first of these names, as many as fit into a message."""
+    """The first of ``names``, as many as fit into a message."""
     left, found = _NAMES_LIMIT, []
     for name in names:
         left -= len(name.encode()) + _LONGEST_HEADER
@@ -190,7 +190,7 @@ class PipeReader(Generic[Message]):
         self._buffer = bytearray()
 
     def fileno(self) -> int:
-        """For selectors."""
+        """The descriptor of the pipe, for selectors."""
         return self.fd
 
     @property

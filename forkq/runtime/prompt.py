@@ -15,7 +15,7 @@ _shared: memoryview[int] | None = None
 
 
 def share() -> None:
-    """In the master, before it forks: from now on a prompt can be open."""
+    """Makes the shared word, in the master before it forks: from now on a prompt can be open."""
     global _shared  # noqa: PLW0603 - one for the tree
     _shared = memoryview(mmap.mmap(-1, 8)).cast("q")
 
@@ -27,7 +27,7 @@ def is_open() -> bool:
 
 @contextmanager
 def opened() -> Iterator[None]:
-    """The prompt is open while its block runs."""
+    """Notes that the prompt is open while its block runs."""
     if _shared is None:
         yield
         return

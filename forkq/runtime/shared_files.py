@@ -24,8 +24,8 @@ _THREAD_ID: Final = re.compile(r"Current thread 0x([0-9a-f]{1,16}) ")
 
 
 def make(purpose: str) -> int:
-    """A descriptor; ``purpose`` is what the system shows of it, if it has such a thing. Raises
-    OSError."""
+    """The descriptor of a new file without a name. ``purpose`` is the name that the system shows,
+    if it shows one. Raises OSError."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create(f"forkq-{purpose}")
     with tempfile.TemporaryFile() as file:
@@ -33,7 +33,8 @@ def make(purpose: str) -> int:
 
 
 def enable_crash_file(descriptor: int) -> None:
-    """In the child: SIGSEGV, SIGFPE, SIGABRT, SIGBUS and SIGILL leave the stacks there."""
+    """Has SIGSEGV, SIGFPE, SIGABRT, SIGBUS and SIGILL leave the stacks of this child in
+    ``file``."""
     faulthandler.enable(file=descriptor, all_threads=True)
 
 

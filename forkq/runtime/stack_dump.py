@@ -35,8 +35,8 @@ class _Thread:
 
     @property
     def is_apps(self) -> bool:
-        """Whether it runs a job, code of the app that forkq has called, or is a thread that the
-        app has started."""
+        """Whether the thread runs a job or code of the app that forkq has called, or is one that
+        the app has started."""
         return self.unit is not None or self._first_of_app is not None
 
     @property
@@ -52,7 +52,8 @@ class _Thread:
         return next(iter([*before, *after]), None)
 
     def log(self, log: FilteringBoundLogger) -> None:
-        """From the first call of the app on: what forkq calls before that is always the same."""
+        """Logs the calls from the first call of the app on: what forkq calls before that is always
+        the same."""
         calls, unit = self.calls[self._first_of_app or 0 :], self.unit
         log.warning(
             "stack",

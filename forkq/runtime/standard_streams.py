@@ -48,8 +48,9 @@ def _by_lines(stream: TextIO, fd: int) -> TextIO:
 
 
 class _Output(io.BufferedIOBase):
-    """Writes as the log does (unblocked_output.py): it never raises, and drops what a reader that
-    stands still does not take within a second."""
+    """Standard output or error of the app. Its writes work as those of the log
+    (unblocked_output.py): it never raises, and drops what a reader that stands still does not take
+    within a second."""
 
     def __init__(self, fd: int) -> None:
         self.name = {_STDOUT: "<stdout>", _STDERR: "<stderr>"}[fd]

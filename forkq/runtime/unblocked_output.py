@@ -40,8 +40,8 @@ class UnblockedOutput:
         self.reset()
 
     def reset(self) -> None:
-        """After a fork, in the child: another thread may have held the lock. The parent finishes
-        its own lines, and reports its own drops."""
+        """Starts anew in a child after its fork: another thread may have held the lock. The parent
+        finishes its own lines, and reports its own drops."""
         self._lock = threading.RLock()  # not a Lock: a finaliser may log during a write
         self._unwritten = b""  # the rest of a line that has been written in part
         self._dropped = 0
@@ -52,8 +52,8 @@ class UnblockedOutput:
         self._close()
 
     def wait_for_reader(self, seconds: float) -> None:
-        """From now on lines wait so long for a reader that reads nothing before they are dropped.
-        After a dropped line the next ones do not wait, until the reader reads again."""
+        """From now on a line waits that many seconds for a reader before it is dropped. After a
+        dropped line the next ones do not wait, until the reader reads again."""
         self._reader_timeout = seconds
 
     def write(self, lines: bytes, count: int = 1) -> None:
@@ -153,12 +153,12 @@ def _open_anew(fd: int) -> int | None:
 
 
 def _do_nothing() -> None:
-    """For a descriptor that must stay open."""
+    """Closes nothing: for a descriptor that must stay open."""
 
 
 def _write_if_ready(fd: int, data: bytes) -> int:
-    """A pipe that is ready takes PIPE_BUF bytes at once. Only if another process writes in between,
-    the write waits."""
+    """Writes to a descriptor that is ready. A pipe that is ready takes PIPE_BUF bytes at once. Only
+    if another process writes in between, the write waits."""
     if not _has_room(fd, 0):
         raise BlockingIOError
     return os.write(fd, data[: select.PIPE_BUF])

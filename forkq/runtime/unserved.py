@@ -44,7 +44,7 @@ def queue_of(spec: registry.JobSpec) -> str:
 
 
 def _of_file(config: Config) -> Iterator[tuple[str, str]]:
-    """Queues, and what goes there."""
+    """The queues of the periodic jobs of the file, and what goes there."""
     for entry in config.cron:
         if "queue" in entry.job:  # else it is the job's own
             yield entry.job["queue"], f"the periodic job {entry.name!r}"

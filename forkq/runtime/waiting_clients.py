@@ -33,13 +33,14 @@ class WaitingClients:
         self._until: dict[str, dict[Peer, float]] = {}
 
     def opened(self, peer: Peer, close: Callable[[], None]) -> None:
-        """A client has connected. ``close`` ends its connection; it is called once at most."""
+        """Notes that a client has connected. ``close`` ends its connection; it is called once at
+        most."""
         with self._lock:
             self._close[peer] = close
         self.waits(peer)
 
     def waits(self, peer: Peer) -> None:
-        """From now on the server waits for that client."""
+        """Notes that from now on the server waits for that client."""
         with self._lock:
             self._forget(peer)
             if peer not in self._close:
@@ -52,18 +53,18 @@ class WaitingClients:
             close()
 
     def answers(self, peer: Peer) -> None:
-        """The client waits for the server now."""
+        """Notes that the client waits for the server now."""
         with self._lock:
             self._forget(peer)
 
     def closed(self, peer: Peer) -> None:
-        """The connection has ended."""
+        """Notes that the connection has ended."""
         with self._lock:
             self._forget(peer)
             self._close.pop(peer, None)
 
     def close_late(self) -> None:
-        """Closes those whose time is over. Call it about once a second."""
+        """Closes the clients whose time is over. Call it about once a second."""
         with self._lock:
             now = self._clock()
             late = [
@@ -93,7 +94,7 @@ class WaitingClients:
 
 
 def network_of(address: str) -> str:
-    """Who asks: an IPv6 network of 64 bits is one client."""
+    """The network of a client's address: an IPv6 network of 64 bits counts as one client."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:  # of a Unix socket, or of a test

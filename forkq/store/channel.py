@@ -54,7 +54,7 @@ class RedisChannel:
         self._pool.close()
 
     def _carry_out(self, push: Push) -> None:
-        """Does what can be done over one connection."""
+        """Does all steps of a push that can be done over one connection."""
         connection = self._pool.take()
         try:
             while (step := push.next_step()) is not None:

@@ -128,8 +128,9 @@ class RedisConnection:
             raise self._find_damaged([str(key) for key in keys], error) from error
 
     def exchange(self, commands: Sequence[Command | Call]) -> list[Any]:
-        """As ``pipeline``, with scripts among the commands. If the server does not know some of the
-        scripts, these calls are sent again after the texts: one more round trip."""
+        """Sends several commands and calls of scripts in one round trip, and returns the replies,
+        errors among them. If the server does not know some of the scripts, these calls are sent
+        again after their texts: one more round trip."""
         plain = [each.command if isinstance(each, Call) else each for each in commands]
         replies = self.pipeline(plain)
         unknown = {
@@ -146,7 +147,7 @@ class RedisConnection:
         return replies
 
     def set_timeout(self, seconds: float) -> None:
-        """From now on no read, and no step of a connect, waits longer than so many seconds."""
+        """From now on no read, and no step of a connect, waits longer than ``timeout`` seconds."""
         if seconds == self._timeout:
             return
         self._timeout = seconds
@@ -282,7 +283,7 @@ class RedisConnection:
         self.step(b"", 0, 1)
 
     def _value(self, reply: Any) -> Any:
-        """The reply; raises it if it is an error."""
+        """Returns ``reply``. Raises it if it is an error."""
         if isinstance(reply, Exception):
             self._check_busy(reply)
             raise reply
@@ -326,7 +327,7 @@ def damaged_among(keys: Sequence[str], types: Sequence[Any]) -> DamagedKey | Non
 
 
 def with_key(error: exceptions.ResponseError, command: Command) -> exceptions.ResponseError:
-    """``error``; if it is a WRONGTYPE, a DamagedKey that names the key of its command."""
+    """``error``, or if it is a WRONGTYPE, a DamagedKey that names the key of its command."""
     if not str(error).startswith(_WRONG_TYPE):
         return error
     if command[0] != "EVALSHA":

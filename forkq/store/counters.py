@@ -22,8 +22,8 @@ def day(moment: datetime) -> str:
 
 
 def add_missing(keys: Keys, identity: str, processed: int, failed: int, moment: datetime) -> Call:
-    """The call that adds the counts that a dead child reported to its master but did not flush. It
-    may be repeated. It returns how many processed jobs were missing.
+    """The call that adds the counts that a dead child reported to its master but did not flush. The
+    call may be repeated. It returns how many processed jobs were missing.
 
     The master's rescue makes it with the child's last Beat, before Redis forgets what was flushed.
     """

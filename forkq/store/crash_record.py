@@ -75,12 +75,12 @@ class ProcessDeath:
 
     @property
     def text(self) -> str:
-        """For people: the reason, the signal or the exit code."""
+        """The death in words: the reason, the signal or the exit code."""
         code = f"signal {self.signal}" if self.signal else f"exit code {self.exit}"
         return self.reason or code
 
     def record(self) -> Payload:
-        """As it stands in a payload: docs/wire.md, ``forkq``."""
+        """The crash record, as it stands in a payload: docs/wire.md, ``forkq``."""
         fields = {"signal": self.signal, "exit": self.exit, "rss": self.rss, "jobs": self.jobs}
         found = {"reason": self.reason, "uptime": self.uptime, "stack": self.stack}
         found |= {"alone": self.alone, "tree": self.of_tree}
@@ -103,20 +103,22 @@ class Lease:
 
     @property
     def sequence(self) -> int:
-        """Which of its owner's leases it is, as it counts; 0 if another program made it."""
+        """The sequence number of the lease, as its owner counts; 0 if another program made the
+        lease."""
         digits = self.name.rpartition(b"/")[2]
         return int(digits) if digits.isdigit() and len(digits) < _LONGEST_SEQUENCE else 0
 
     @property
     def job(self) -> str:
-        """Class and jid, for people."""
+        """Class and jid of the leased job, for people."""
         if self.how == b"whole":
             return class_and_jid(self.payload)
         return _class_and_jid_in_ends(self)
 
     @property
     def counted_as(self) -> str:
-        """The class for which its death counts (held_classes.py); "" if that is not known."""
+        """The class for which the death of its owner counts (held_classes.py); "" if that is not
+        known."""
         if self.how == b"whole":
             try:
                 return name_in(loads_head(self.payload))
@@ -142,7 +144,7 @@ class Move:
 
     @property
     def name(self) -> str:
-        """Class and jid, for people."""
+        """Class and jid of the job that is moved, for people."""
         return self.lease.job
 
 
@@ -205,8 +207,7 @@ def stamped(payload: bytes, queue: str, crash: ProcessDeath) -> tuple[str, int, 
 
 
 def _as_malformed(payload: bytes, queue: str, error: ForkqError) -> tuple[int, bytes]:
-    """What is buried of a payload that is no job: a processor would have done so, but died of
-    it."""
+    """The payload to bury of what is no job: a processor would have buried it, but died of it."""
     if len(payload) <= _LARGEST_WRAPPED and (text := wrap_malformed(payload, queue, error)):
         return 0, text
     return _kept_whole(payload)

@@ -62,7 +62,7 @@ def about(key: str) -> dict[str, str]:
 
 
 def remedy(key: str) -> str:
-    """The command that repairs it. It deletes nothing."""
+    """The command that moves a damaged key away. It deletes nothing."""
     return f"RENAME {key} damaged:{key}"
 
 
@@ -76,7 +76,7 @@ def message(keys: Iterable[str]) -> str:
 
 
 def damaged(keys: Sequence[str], types: Sequence[str]) -> list[str]:
-    """Those of ``keys`` that are damaged; ``types`` are the replies to TYPE."""
+    """The keys among ``keys`` that are damaged; ``types`` are the replies to TYPE."""
     return [key for key, found in zip(keys, types, strict=True) if is_damaged(key, found)]
 
 

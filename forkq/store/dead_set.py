@@ -72,8 +72,8 @@ class DeadSetLimits:
 
 
 def noted_bounds(notes: Sequence[tuple[bytes, float]]) -> Bounds | None:
-    """The smallest bounds of those that were noted last, with ``notes`` in order of time: any of
-    these processes may bury the next job. None if there is no note."""
+    """The smallest bounds of the processes that have noted theirs, ``notes`` being in order of
+    time: any of these processes may bury the next job. None if there is no note."""
     last = notes[-1][1] if notes else 0.0
     found = list(_bounds(note for note, at in notes if at >= last - _SAME_TIME))
     if not found:
@@ -82,7 +82,8 @@ def noted_bounds(notes: Sequence[tuple[bytes, float]]) -> Bounds | None:
 
 
 def _bounds(notes: Iterator[bytes]) -> Iterator[Bounds]:
-    """What they say. Another program may have written one."""
+    """The bounds in each note. A note that another program wrote, and that cannot be read, is left
+    out."""
     for note in notes:
         with suppress(ValueError):  # also for a UnicodeDecodeError
             size, days = note.decode().split()

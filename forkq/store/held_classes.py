@@ -27,8 +27,8 @@ _LONGEST_NAME: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class HeldClassRecord:
-    """A class that is held ``since`` (epoch seconds). So many processes have died of it:
-    ``deaths``."""
+    """A class that is held ``since`` (epoch seconds), because ``deaths`` processes have died of
+    it."""
 
     name: str
     since: float
@@ -55,15 +55,15 @@ def held_in(found: Mapping[bytes, bytes]) -> list[HeldClassRecord]:
 
 
 def death(keys: Keys, name: str, identity: str) -> Call:
-    """Notes that the process ``identity`` died of a job of the class. Returns 1 if the class is
-    held from now on."""
+    """The call that notes that the process ``identity`` died of a job of the class. It returns 1 if
+    the class is held from now on."""
     names = (keys.deaths_of_class(name), keys.held_classes, keys.released_classes)
     return Call(CLASS_DEATH, names, (name, identity, WITHIN, DEADLY_DEATHS))
 
 
 def release(keys: Keys, name: str) -> Call:
-    """Ends that the class is held. Returns 0 if it was not. The leader's clock then returns its
-    jobs to their queues."""
+    """The call that ends that the class is held; it returns 0 if the class was not. The leader's
+    clock then returns its jobs to their queues."""
     names = (keys.held_classes, keys.released_classes, keys.deaths_of_class(name))
     return Call(CLASS_RELEASE, names, (name,))
 

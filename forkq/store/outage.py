@@ -90,7 +90,7 @@ class Outage:
             self._log.info(self._back, downtime=round(time.monotonic() - since, 1))
 
     def refusal(self, refused: str, accepted: str) -> Outage:
-        """That Redis refuses something to one part of this process, with two log events for it."""
+        """The refusal that concerns one part of this process, with two log events for it."""
         self._refusals.append(Outage(self._log, refused, accepted))
         return self._refusals[-1]
 
@@ -123,15 +123,16 @@ class Reach:
 
 
 def growing_pause(failures: int, first: float, longest: float) -> float:
-    """Seconds to wait after one more failure, when there were so many ``failures`` in a row before
-    it: each time twice as long, with jitter."""
+    """Seconds to wait after one more failure, with ``failures`` in a row before it: each time twice
+    as long, with jitter."""
     ceiling = min(longest, first * 2.0 ** min(failures, _MOST_DOUBLINGS))
     return ceiling * random.uniform(0.5, 1.0)
 
 
 class Backoff:
     """Growing pauses with jitter, so that a thousand children do not reconnect at once.
-    ``failures``: those in a row; ``due`` (monotonic): when the pause after the last one ends."""
+    ``failures``: how many came in a row; ``due`` (monotonic): when the pause after the last one
+    ends."""
 
     def __init__(self, first: float = _FIRST_PAUSE, longest: float = _LONGEST_PAUSE) -> None:
         self._first = first
@@ -145,20 +146,21 @@ class Backoff:
         return time.monotonic() >= self.due
 
     def pause(self) -> float:
-        """Begins the pause after one more failure. Returns its seconds."""
+        """Starts the pause after one more failure. Returns its length in seconds."""
         seconds = growing_pause(self.failures, self._first, self._longest)
         self.failures += 1
         self.due = time.monotonic() + seconds
         return seconds
 
     def reset(self) -> None:
-        """The last try has succeeded."""
+        """Forgets the failures: the last try has succeeded."""
         self.failures = 0
         self.due = 0.0
 
 
 def reconnect_backoff(connection: RedisConnection) -> Backoff:
-    """The pauses between two tries to connect. A failover is followed quickly."""
+    """The pauses between two tries to connect. The first ones are short: a failover is followed
+    quickly."""
     return Backoff(LOOK_EVERY / 4, LOOK_EVERY) if connection.by_sentinel else Backoff()
 
 

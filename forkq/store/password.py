@@ -32,7 +32,8 @@ def read_password(source: PasswordSource, limit: float) -> str:
 
 
 def _of_file(source: PasswordSource) -> bytes:
-    """A link may lead to it, as in a volume of Kubernetes. A pipe could be read only once."""
+    """The password in a file. A link may lead to the file, as in a volume of Kubernetes. A pipe
+    could be read only once, so it is refused."""
     assert source.file is not None
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
     try:
@@ -49,7 +50,8 @@ def _of_file(source: PasswordSource) -> bytes:
 
 
 def _of_command(source: PasswordSource, limit: float) -> bytes:
-    """What it prints. What it says of errors is dropped: that may have a secret in it."""
+    """The password that a command prints. What the command says of errors is dropped: a secret may
+    be in it."""
     try:
         process = subprocess.Popen(
             source.command,

@@ -34,7 +34,8 @@ class RedisPool:
 
     @contextmanager
     def connection(self) -> Iterator[RedisConnection]:
-        """A connected connection, put back afterwards. Raises ConnectionLost if none can be had."""
+        """Lends a connected connection, and takes it back afterwards. Raises ConnectionLost if none
+        can be had."""
         connection = self.take()
         try:
             yield connection

@@ -58,8 +58,8 @@ def process_info(raw: Any) -> ProcessInfo:
 def live_queues(
     connection: RedisConnection, keys: Keys, *, quiet: bool = True, of_forkq: bool = False
 ) -> set[str]:
-    """The queues and patterns of all ``live_processes``; ``of_forkq`` only of those that run
-    suspects."""
+    """The queues and patterns of all ``live_processes``; With ``of_forkq`` only those of forkq's
+    own processes, which run suspects."""
     found = live_processes(connection, keys, quiet=quiet)
     return {name for info in found if info.master or not of_forkq for name in info.all_queues}
 
@@ -86,8 +86,8 @@ def live_processes(
 def running_services(
     connection: RedisConnection, keys: Keys, services: Iterable[str]
 ) -> frozenset[str]:
-    """Those of ``services`` that run: their clocks announce it (clock/cron/services.py). Raises
-    ConnectionLost or RedisError."""
+    """The services among ``services`` that run: their clocks announce it (clock/cron/services.py).
+    Raises ConnectionLost or RedisError."""
     names = sorted(services)
     if not names:
         return frozenset()

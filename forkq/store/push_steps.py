@@ -30,8 +30,8 @@ Step: TypeAlias = "tuple[Packed, int, int]"
 class Push:
     """One push: what to do next, and which jobs are in Redis.
 
-    Who carries it out does each ``next_step``, and gives the replies to ``note``, until there is no
-    step. Then ``go_on`` says whether it goes on over a fresh connection.
+    The channel that carries it out does each ``next_step``, and gives the replies to ``note``,
+    until there is no step. Then ``go_on`` says whether it goes on over a fresh connection.
     """
 
     __slots__ = (
@@ -127,7 +127,8 @@ class Push:
 
 
 def _one(job: EncodedJob, keys: Keys) -> tuple[Packed, list[Write]]:
-    """As ``_writes``, for a single job to a queue: most pushes are."""
+    """The commands that push a single job to a queue, as most pushes do: ``_writes`` for one job,
+    without its loops."""
     beginning, announcement, key = _way_into(keys.prefix, job.queue)
     payload = job.payload
     commands = b"%b$%d\r\n%b\r\n" % (beginning, len(payload), payload)

@@ -198,7 +198,7 @@ class Recovery:
     def _list_leases(
         self, queues: Sequence[str], identity: str, at: Sequence[object]
     ) -> Steps[tuple[Sequence[object], list[Lease]]]:
-        """Where to go on, and the next leases."""
+        """The next leases of the owner, and the place where to go on."""
         hashes = [self.dead_set.keys.inflight(queue) for queue in queues]
         call = Call(LEASES_OF_OWNER, hashes, (owner(identity), *at, _BYTES, _LARGE))
         [found] = checked((yield [call]))
@@ -213,7 +213,7 @@ class Recovery:
         of_owner: ProcessDeath,
         ran: Mapping[int, float],
     ) -> Steps[list[Move]]:
-        """What to do with each lease. ``begun``: the names of those whose jobs had begun."""
+        """The move of each lease. ``begun``: the names of the leases whose jobs had begun."""
         moves = []
         for lease in leases:
             queue = queues[lease.queue - 1]
@@ -308,7 +308,7 @@ class Recovery:
 
 
 def _begun(leases: Iterable[Lease], last: int | None) -> dict[bytes, Lease]:
-    """Those whose jobs had begun, by name: all up to the sequence number ``last``."""
+    """The leases whose jobs had begun, by name: all up to the sequence number ``last``."""
     return {lease.name: lease for lease in leases if last is None or lease.sequence <= last}
 
 

@@ -348,7 +348,7 @@ def _leave_timeouts_to_the_kernel(sock: socket.socket, timeout: float) -> None:
 
 
 def _keepalive_options() -> dict[int, int]:
-    """Those of ``_TCP_KEEPALIVE`` that this system knows."""
+    """The options of ``_TCP_KEEPALIVE`` that this system knows."""
     known = [name for name in _TCP_KEEPALIVE if hasattr(socket, name)]
     return {getattr(socket, name): _TCP_KEEPALIVE[name] for name in known}
 

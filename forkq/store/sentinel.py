@@ -79,7 +79,7 @@ class SentinelConnector:
         raise next(iter(failures.values()))  # at least one: else ask_each has raised
 
     def set_timeout(self, seconds: float) -> None:
-        """As that of ``Connector``."""
+        """No read, and no step of a connect, waits longer on the connections to come."""
         self._timeout = self._connect_timeout = seconds
 
     def _connect_to(self, address: Address) -> RawConnection:
@@ -110,18 +110,20 @@ class MasterConnection(RawConnection):
         self._watch = watch
 
     def write(self, commands: Packed) -> None:
-        """As RawConnection.write. Sends nothing to a server that was replaced."""
+        """Writes what ``pack`` has made. Sends nothing to a server that was replaced: raises
+        MasterLost."""
         self._check()
         super().write(commands)
 
     def can_read(self) -> bool:
-        """As RawConnection.can_read."""
+        """Whether the server has sent something, or has hung up. Raises MasterLost once the server
+        was replaced."""
         self._check()
         return super().can_read()
 
     def _lost(self, error: OSError) -> exceptions.RedisError:
-        """As RawConnection._lost, with the address of the master. A server may end what is idle
-        at any time; MasterLost says that this may be a failover."""
+        """The error for one of the socket, with the address of the master. A server may end what is
+        idle at any time; MasterLost says that this may be a failover."""
         found = super()._lost(error)
         if isinstance(found, exceptions.TimeoutError):
             return found
@@ -134,7 +136,8 @@ class MasterConnection(RawConnection):
             raise MasterLost(f"the Sentinels have replaced the master at {was} by {is_}")
 
     def _receive(self) -> None:
-        """As RawConnection._receive. Stops waiting once the server was replaced."""
+        """Waits for bytes of the server, and hands them to the reader. Stops waiting once the
+        server was replaced."""
         self._wait_for_reply()
         super()._receive()
 
@@ -168,7 +171,7 @@ class SentinelView:
 
     @classmethod
     def of(cls, url: str, parts: SentinelUrl) -> SentinelView:
-        """The one of this process for ``url``."""
+        """The view of this process for ``url``."""
         return cls._by_url.setdefault(url, cls(parts))
 
     def ask_each(self) -> Iterator[tuple[Sentinel, Address]]:
@@ -186,7 +189,7 @@ class SentinelView:
             raise self._failure(failures)
 
     def found(self, sentinel: Sentinel, address: Address) -> None:
-        """The address that ``sentinel`` has named is a master's."""
+        """Notes that the address which ``sentinel`` has named is a master's."""
         self._prefer(sentinel)
         self._address = address
         self._next_look = time.monotonic() + LOOK_EVERY
@@ -238,7 +241,8 @@ class SentinelView:
             connection.close()
 
     def _failure(self, failures: Sequence[Exception]) -> Exception:
-        """If each Sentinel that there is refuses, to wait will not help."""
+        """The error to raise when no Sentinel has named a master. If each Sentinel that answers
+        refuses, to wait will not help."""
         if all(_refuses(error) for error in failures):
             return failures[0]
         told = "; ".join(str(error).rstrip(".") for error in failures)

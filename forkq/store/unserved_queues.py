@@ -47,7 +47,7 @@ class UnservedQueues:
         self._seen: set[str] = set()
 
     def __call__(self, queues: Iterable[str]) -> None:
-        """Checks those of ``queues`` that are new, later and elsewhere. Never raises. What a test
+        """Has a thread check the queues among ``queues`` that are new. Never raises. What a test
         records instead of sending it is not checked: that would reach a real server."""
         if self._seen.issuperset(queues) or not reaches_redis(self._url):
             return

@@ -123,12 +123,13 @@ class Keys:
 
     @property
     def paused(self) -> str:
-        """Set: names of the paused queues; children do not fetch from them. Sidekiq Pro's."""
+        """Set: names of the paused queues; children do not fetch from them. Sidekiq Pro has the
+        same set."""
         return f"{self.prefix}paused"
 
     @property
     def paused_by(self) -> str:
-        """Hash: queue -> ``EPOCH WHO``: who has paused it, if it was paused by forkq."""
+        """Hash: queue -> ``EPOCH WHO``: who paused the queue, if a call of forkq did."""
         return f"{self.prefix}forkq:paused:by"
 
     @property
@@ -176,7 +177,8 @@ class Keys:
         return [key for name in queues for key in (self.queue(name), self.inflight(name))]
 
     def lists_leases_and_suspects(self, queues: Iterable[str]) -> list[str]:
-        """The same, with the list of suspects of each queue after the two."""
+        """The list, the in-flight hash and the list of suspects of each queue in turn: the KEYS of
+        the scripts that also return suspects."""
         return [
             key
             for name in queues
@@ -204,11 +206,12 @@ class Keys:
         return f"{self.prefix}{identity}:work"
 
     def work_of_sidekiq_6(self, identity: str) -> str:
-        """The same hash, where Sidekiq 6 writes it and looks for it."""
+        """Hash, expiring: what ``work`` has, where Sidekiq 6 writes it and looks for it."""
         return f"{self.prefix}{identity}:workers"
 
     def works(self, identity: str) -> tuple[str, str]:
-        """Both."""
+        """The keys of the two hashes with the jobs that one process runs: Sidekiq 7's and Sidekiq
+        6's."""
         return self.work(identity), self.work_of_sidekiq_6(identity)
 
     def signals(self, identity: str) -> str:
@@ -351,7 +354,7 @@ class Keys:
 
 
 class _SuspectKeys(Keys):
-    """In the place of each queue's list is its list of suspects, and in that of the names of all
+    """Key names for a solo child: each queue's list is its list of suspects, and the names of all
     queues are those that have suspects."""
 
     @property

@@ -30,12 +30,13 @@ class UnitOfWork:
     """A fetched job. Its payload stays in the in-flight hash until the unit is settled.
 
     ``queue`` is the number of its queue in the fetch, from 1 as the scripts count. The owner and
-    ``sequence`` make the lease. ``asked`` is when it was asked for (times.steady). ``taken``
-    (monotonic) is when it was fetched, and from then on when a processor took it. ``thread`` and
-    ``started`` (epoch seconds) are set for the processor that performs the unit, and unset before
-    that. ``lost``: another host took the lease, and gave the job back to its queue, because this
-    host seemed lost. ``progress`` is the latest report of the job. A large payload is left in
-    Redis: ``payload`` is empty until the processor has read it, and ``left_bytes`` is its size.
+    ``sequence`` make the lease. ``asked`` is when the child asked for it (times.steady). ``taken``
+    (monotonic) is the moment at which the fetch was sent, until a processor takes the unit; then it
+    is that moment. ``thread`` and ``started`` (epoch seconds) are set for the processor that
+    performs the unit, and unset before that. ``lost``: another host took the lease, and gave the
+    job back to its queue, because this host seemed lost. ``progress`` is the latest report of the
+    job. A large payload is left in Redis: ``payload`` is empty until the processor has read it, and
+    ``left_bytes`` is its size.
     """
 
     queue: int
@@ -68,7 +69,7 @@ def solo_nonce(nonce: str) -> str:
 
 
 def solo_identity(identity: str) -> str:
-    """Under which an ordinary child runs suspects, where no solo child can boot."""
+    """The identity under which an ordinary child runs suspects, where no solo child can boot."""
     place, _, nonce = identity.rpartition(":")
     return f"{place}:{solo_nonce(nonce)}"
 

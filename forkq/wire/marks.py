@@ -57,13 +57,13 @@ def needs_newer(marks: object, known: int | None = None) -> bool:
 
 
 def postponed_in(marks: object) -> float | None:
-    """Since when (epoch seconds) the job is put back for its version; None if it was not yet."""
+    """Since when (epoch seconds) the job waits for a newer forkq; None if it does not."""
     at = marks.get(POSTPONED) if type(marks) is dict else None
     return seconds(at) if isinstance(at, int | float) else None
 
 
 def counted(crashes: list[Any]) -> int:
-    """How many of them count: recent ones of a job that ran alone."""
+    """How many of a job's crashes count: the recent ones of a job that ran alone."""
     counting = [one for one in crashes if type(one) is dict and one.get("alone") is True]
     return len([one for one in counting if one.get(_FORGIVEN) is not True and _is_recent(one)])
 
@@ -74,7 +74,8 @@ def _is_recent(crash: dict[str, Any]) -> bool:
 
 
 def deaths_of_trees(crashes: list[Any]) -> int:
-    """How many of them are recent deaths of a whole tree: they say little of a single job."""
+    """How many of a job's crashes are recent deaths of a whole tree: they say little of a single
+    job."""
     found = [one for one in crashes if type(one) is dict and one.get("tree") is True]
     return len([one for one in found if _is_recent(one)])
 
@@ -96,8 +97,8 @@ def long_run(marks: object) -> float:
 
 
 def retried_alone(job: Payload, *, fresh: bool) -> Payload:
-    """``job`` as a person retries it. One that has killed its process while it ran alone does so
-    again, beside no other job. ``fresh``: these crashes count no more."""
+    """``job`` as a person retries it. A job that killed its process while it ran alone runs alone
+    again. ``fresh``: these crashes count no more."""
     marks = job.get(KEY)
     crashes = marks.get("crashes") if type(marks) is dict else None
     if type(crashes) is not list or not counted(crashes):

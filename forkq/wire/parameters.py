@@ -19,12 +19,13 @@ class JobParameters(msgspec.Struct, frozen=True, gc=False):
     secret: bool = False
 
     def encode(self) -> bytes:
-        """As it stands in Redis."""
+        """The parameters as the text that Redis keeps."""
         return msgspec.json.encode(self)
 
     @classmethod
     def decode(cls, raw: bytes) -> JobParameters:
-        """What ``encode`` made. Of anything else, which another program wrote, all is secret."""
+        """The parameters in a text that ``encode`` made. For any other text, which another program
+        wrote, all arguments are secret."""
         try:
             return msgspec.json.decode(raw, type=cls)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

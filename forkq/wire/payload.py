@@ -165,7 +165,8 @@ def bounded(raw: bytes) -> bytes:
 
 
 def check_bounds(job: str, raw: bytes, size: int, nesting: int) -> None:
-    """Raises InvalidJob if ``raw``, the payload of ``job``, is larger or more deeply nested."""
+    """Raises InvalidJob if ``raw``, the payload of ``job``, is larger or more deeply nested than
+    the bounds allow."""
     found = beyond(raw, size, nesting)
     if found is not None:
         remedy = "pass an id or a file's name, or raise max_payload_size or max_nesting"
@@ -220,7 +221,7 @@ def new_jid() -> str:
 
 
 def new_jids(count: int) -> list[str]:
-    """So many job ids. The system is asked once for all of them."""
+    """``count`` job ids. The system is asked once for all of them."""
     digits, each = os.urandom(_JID_BYTES * count).hex(), 2 * _JID_BYTES
     return [digits[start : start + each] for start in range(0, len(digits), each)]
 

@@ -89,8 +89,8 @@ def frames(error: BaseException) -> list[str]:
 
 
 def last_line(reason: str) -> str:
-    """The error itself, without the traceback above it. A SyntaxError has its place above it, too,
-    which no frame has."""
+    """The last line of the traceback of ``error``: its class and message. A SyntaxError has its
+    place above it, too, which no frame has."""
     lines = reason.strip().splitlines()
     if not lines:
         return ""
@@ -117,7 +117,7 @@ def _escape(character: str) -> str:
 
 
 def signal_name(number: object) -> str:
-    """Such as ``SIGSEGV``."""
+    """The name of a signal, such as ``SIGSEGV``."""
     try:
         return signal.Signals(number).name  # type: ignore[arg-type]
     except (ValueError, TypeError):
@@ -126,7 +126,7 @@ def signal_name(number: object) -> str:
 
 def keep_texts(error: BaseException) -> None:
     """Asks an error of the app for its texts, if code of the app makes them, and keeps them: called
-    while the time limit of the job holds. Whoever settles or logs the failure asks no more."""
+    while the time limit of the job holds. What settles or logs the failure then asks no more."""
     with suppress(Exception):  # the app's own code: whoever needs the texts asks again
         if all(map(_is_plain, _chain(error))):
             return
@@ -145,7 +145,7 @@ def _kept(error: BaseException) -> _Texts | None:
 
 
 def _attributes(error: BaseException) -> dict[str, Any]:
-    """Without the app's own ways to get and to set attributes."""
+    """The attributes of an error, without the app's own ways to get and to set them."""
     found: dict[str, Any] = object.__getattribute__(error, "__dict__")
     return found
 
@@ -160,7 +160,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _is_plain(error: BaseException) -> bool:
-    """Whether no code of the app makes its text."""
+    """Whether no code of the app makes the text of this error."""
     if type(error).__module__ == ForkqError.__module__:
         return True
     is_builtin = isinstance(type(error).__str__, WrapperDescriptorType)

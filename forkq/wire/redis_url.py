@@ -76,8 +76,9 @@ def _without_password(match: re.Match[str]) -> str:
 
 
 def split_url(url: str) -> SplitResult:
-    """As ``urlsplit``, also for a list of hosts with an IPv6 address in any place. Where that does
-    not come first, the Pythons of 2025 say that this is no URL (CVE-2025-0938)."""
+    """The parts of a URL, as ``urlsplit`` gives them, also for a list of hosts with an IPv6 address
+    in any place. Where that does not come first, Python since 2025 says that this is no URL
+    (CVE-2025-0938)."""
     scheme, _, rest = url.partition("://")
     if scheme.lower() not in _SENTINEL_SCHEMES:
         return urlsplit(url)
@@ -139,7 +140,7 @@ def _name_and_database(path: str) -> tuple[str, str]:
 
 
 def _login(options: dict[str, str]) -> str:
-    """What stands before the host in the URL of a Sentinel."""
+    """User and password before the host, in the URL of a Sentinel."""
     user = quote(options.get("sentinel_username", ""), safe="")
     password = quote(options.get("sentinel_password", ""), safe="")
     if user and not password:
@@ -198,7 +199,8 @@ def files_of(url: str) -> dict[str, str]:
 
 
 def _wrong_options(url: str) -> Iterator[str]:
-    """The problems of the options. redis-py would raise a TypeError at the first connection."""
+    """The problems of the options of a URL. redis-py would raise a TypeError at the first
+    connection."""
     parts = split_url(url)
     # The rest of a password with an & or a ? in it looks like an option, too.
     secret = "@" in parts.query

@@ -73,7 +73,7 @@ def seconds(stamp: float) -> float:
 
 def stamp_failure(job: dict[str, Any], *, again: bool = False) -> None:
     """Writes into a payload that the job has failed now: ``failed_at`` is its first failure,
-    ``retried_at`` the latest of those after it. ``again``: it is known to have failed before."""
+    ``retried_at`` its latest later one. ``again``: it is known to have failed before."""
     job["retried_at" if again or has_failed(job) else "failed_at"] = now()
 
 

@@ -41,7 +41,7 @@ class Values:
 @dataclass(frozen=True, slots=True)
 class Option:
     """The row of an option, beside its name and type in ``JobOptions``. ``about`` is one sentence,
-    ``default`` what holds without the option. ``place`` is where the payload has the value, as in
+    ``default`` what counts without the option. ``place`` is where the payload has the value, as in
     "forkq.needs.name"; the key of the option's name if it is empty."""
 
     about: str
@@ -185,7 +185,8 @@ def check_args(job: Payload, strict: StrictArgs) -> None:
 
 
 def with_options(job: Mapping[str, Any], options: Mapping[str, Any], name: str) -> Payload:
-    """As ``placed``, with all of the keys checked."""
+    """``job`` with each option at its place, as ``placed`` makes it, and with all keys checked.
+    Raises InvalidJob for a value that an option cannot have."""
     changed = placed(job, options, name)
     check_shape({**changed, "class": name, "args": []})
     return changed

@@ -72,7 +72,7 @@ class EntryChange:
 
     @property
     def event(self) -> str:
-        """The event for the log."""
+        """The event of the log line about this change."""
         if not self.after:
             return _REMOVED
         if self.taken:
@@ -165,7 +165,8 @@ class Publisher:
                 yield EntryChange(old.name, raw, b"")
 
     def _apply(self, connection: RedisConnection, changes: Sequence[EntryChange]) -> set[str]:
-        """Writes the changes in one step. Returns the names that another process changed first."""
+        """Writes the changes in one step. Returns the names of the entries that another process
+        changed first."""
         arguments: list[object] = []
         for change in changes:
             mode = "afresh" if change.afresh else "on"
@@ -211,7 +212,7 @@ def _decoded(raw: bytes) -> Entry | None:
 
 
 def _by_event(changes: Sequence[EntryChange]) -> dict[str, list[str]]:
-    """The names for each line of the log."""
+    """The names of the changed entries, by the event of their log line."""
     found: dict[str, list[str]] = {}
     for change in sorted(changes, key=lambda change: change.name):
         found.setdefault(change.event, []).append(change.name)
@@ -265,9 +266,8 @@ class Claim:
 
 
 def of_shard(entries: _Entries, config: Config, log: FilteringBoundLogger) -> _Entries:
-    """Those of ``entries`` that the child of this ``config`` publishes: where there are shards,
-    those whose queue its shard has. The clock of that shard then pushes them, without another
-    Redis."""
+    """The entries that the child of this ``config`` publishes: where there are shards, those whose
+    queue its shard has. The clock of that shard then pushes them, without another Redis."""
     if not config.shards:
         return entries
     _warn_of_missed(entries, config, log)

@@ -29,15 +29,16 @@ Outcome: TypeAlias = Literal["moved", "gone", "refused"]
 
 
 def _ignore(_: object) -> None:
-    """Nobody waits for it."""
+    """The default of ``Ending.told``: no caller waits for the outcome."""
 
 
 # Compared by identity: two of one unit are two.
 @dataclass(slots=True, eq=False)
 class Ending:
-    """What is to become of a unit. ``make`` makes the call that moves it; what refuses one, refuses
-    all of its ``kind``. ``told`` gets the first outcome, in the thread that drives the fetcher: it
-    must not block. ``released`` is called if the job's class is held no more."""
+    """What is to become of a unit. ``make`` makes the call that moves it; what makes Redis refuse
+    one, makes it refuse all of its ``kind``. ``told`` gets the first outcome, in the thread that
+    drives the fetcher: it must not block. ``released`` is called if the job's class is held no
+    more."""
 
     unit: UnitOfWork
     kind: str
@@ -50,7 +51,7 @@ class Ending:
     _sends: int = 0
 
     def call(self) -> Call:
-        """What is sent now. A try whose reply is lost may have moved the job."""
+        """The call to send now. A call whose reply is lost may have moved the job."""
         self._sends += 1
         self.reply = None
         return self.make()
@@ -69,19 +70,19 @@ class Ending:
 
     @property
     def is_told(self) -> bool:
-        """Whether nobody waits for the outcome any more."""
+        """Whether the first outcome was told: no caller waits for it any more."""
         return self.told is _ignore
 
     def tell(self, outcome: Outcome) -> None:
-        """Whoever waits for the first outcome gets it."""
+        """Gives the first outcome to the caller that waits for it."""
         told, self.told = self.told, _ignore
         told(outcome)
 
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """Makes the endings of one child. ``held``: the classes that are held; one that is found
-    released leaves it."""
+    """Makes the endings of one child. ``held``: the classes that are held; a class that is found
+    released is removed from them."""
 
     identity: str
     keys: Keys
@@ -136,8 +137,9 @@ def read_replies(connection: RedisConnection, sent: Sequence[tuple[Ending, Call]
 
 
 def send_again(connection: RedisConnection, sent: Sequence[tuple[Ending, Call]]) -> None:
-    """After all replies were read: a server that does not know a script gets its text, and one that
-    met a damaged key says which. Raises ConnectionLost."""
+    """Sends a call again whose reply was an error, after all replies were read: a server that does
+    not know the script gets its text, and one that met a damaged key says which. Raises
+    ConnectionLost."""
     unknown = [each for each in sent if isinstance(each[0].reply, exceptions.NoScriptError)]
     for ending, _ in unknown:
         ending.reply = None

@@ -72,7 +72,7 @@ Decision: TypeAlias = "Retry | Bury | Drop"
 def decide(
     unit: UnitOfWork, spec: JobSpec | None, error: BaseException, complain: Complain
 ) -> Decision:
-    """What to do after ``error``. ``spec`` is given if the job's own ``perform`` raised it: then
+    """The decision after ``error``. ``spec`` is given if the job's own ``perform`` raised it: then
     its hooks and options count (the inner ring), else the payload alone does (the outer ring)."""
     try:
         job = loads(unit.payload)
@@ -98,8 +98,8 @@ def decide(
 
 
 def postpone(unit: UnitOfWork) -> Postpone:
-    """For a job that another child must run. It comes back to the queue that had it, and says since
-    when it is postponed."""
+    """The decision for a job that another child must run: it comes back to the queue that had it,
+    and its payload says since when it is postponed."""
     job, payload = loads(unit.payload), unit.payload
     is_noted = marks.postponed_in(job.get(marks.KEY)) is not None
     if not is_noted or job.get("queue") != unit.queue_name:
@@ -110,7 +110,7 @@ def postpone(unit: UnitOfWork) -> Postpone:
 
 
 def postponed_too_long(noted: Any) -> UnknownVersion | None:
-    """What a job with these marks fails with if it was postponed for a day; None before."""
+    """The error of a job with these marks that was postponed for a day; None before that."""
     since = marks.postponed_in(noted)
     if since is None or since > now() - marks.POSTPONED_FOR:
         return None
@@ -123,14 +123,15 @@ def postponed_too_long(noted: Any) -> UnknownVersion | None:
 def _after_crashes(
     job: Payload, unit: UnitOfWork, error: BaseException, complain: Complain
 ) -> Decision:
-    """It has killed too many processes: no retry, even if its ``retry`` allows one."""
+    """The decision for a job that has killed too many processes: no retry, even if its ``retry``
+    allows one."""
     if job.get("on_crash") == "discard":
         return Drop(None)
     return _buried(job, unit, error, complain)
 
 
 def _buried(job: Payload, unit: UnitOfWork, error: BaseException, complain: Complain) -> Decision:
-    """Of no use to retry."""
+    """The decision for a job that no retry can help."""
     if job.get("dead") is False:
         return Drop(job)
     _write_error(job, unit, error)
@@ -139,7 +140,7 @@ def _buried(job: Payload, unit: UnitOfWork, error: BaseException, complain: Comp
 
 
 def _limit(job: Payload, spec: JobSpec | None, complain: Complain) -> int | None:
-    """How often it may be retried; None: never."""
+    """How often the job may be retried; None: never."""
     if job.get("retry") is None:
         job["retry"] = spec.options.get("retry", True) if spec else True
     retry = job["retry"]
@@ -184,7 +185,7 @@ def _write_error(job: Payload, unit: UnitOfWork, error: BaseException) -> None:
 def _delay(
     job: Payload, spec: JobSpec | None, count: int, error: BaseException, complain: Complain
 ) -> tuple[str, float]:
-    """DISCARD or KILL from the hook; or "" and the seconds to wait."""
+    """The verdict of the job's hook, DISCARD or KILL; or "" and the seconds to wait."""
     wanted: Any = None
     if spec is not None and spec.retry_in is not None:
         try:
@@ -239,7 +240,8 @@ def _give_up(
 def _written(
     unit: UnitOfWork, job: Payload, outcome: Callable[[bytes], Decision], complain: Complain
 ) -> Decision:
-    """``outcome`` with the job as JSON; buried as it came if it cannot be written as JSON."""
+    """The decision ``outcome`` with the job as JSON. A job that cannot be written as JSON is buried
+    as it came."""
     try:
         return outcome(dumps(job))
     except InvalidJob as bad:
@@ -248,7 +250,8 @@ def _written(
 
 
 def _backtrace(error: BaseException, wanted: Any) -> str:
-    """base64(zlib(JSON list of lines)), innermost first, as Sidekiq's UI reads it."""
+    """The lines of the backtrace, innermost first, as Sidekiq's UI reads them: base64(zlib(JSON
+    list of lines))."""
     lines = frames(error)[::-1]
     if type(wanted) is int:
         lines = lines[:wanted]

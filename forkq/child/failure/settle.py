@@ -34,8 +34,8 @@ class NotRun(Exception):
 
 
 class MustRunAlone(NotRun):
-    """It may have killed a process, and this child runs other jobs, too. ``held``: its class, if
-    that has killed too many."""
+    """The job may have killed a process, and this child runs other jobs, too. ``held`` is its
+    class, if that has killed too many."""
 
     def __init__(self, held: str = "") -> None:
         super().__init__(held)
@@ -43,15 +43,15 @@ class MustRunAlone(NotRun):
 
 
 class MustRunSole(NotRun):
-    """It may have killed a whole tree, and other suspects of this tree may run now."""
+    """The job may have killed a whole tree, and other suspects of this tree may run now."""
 
 
 class NeedsNewer(NotRun):
-    """Only a newer forkq can run it."""
+    """Only a newer forkq can run the job."""
 
 
 class Unread(NotRun):
-    """Redis did not give its payload."""
+    """Redis did not give the job's payload."""
 
 
 class Settler:
@@ -75,14 +75,16 @@ class Settler:
         self._settle(self._ends.retry(unit, decision), until=until)
 
     def bury(self, unit: UnitOfWork, decision: Bury, *, until: Until = "told") -> None:
-        """Drops the lease and adds the job to the dead set. If Redis refuses: as ``retry``."""
+        """Drops the lease and adds the job to the dead set. If Redis refuses, the lease stays, and
+        both are done later."""
         self._settle(self._ends.bury(unit, decision), until=until)
 
     def isolate(
         self, unit: UnitOfWork, held: str = "", *, last: bool = False, until: Until = "told"
     ) -> None:
         """Moves the job to its queue's list of suspects: it is one, or its class is ``held``. If
-        Redis refuses: as ``retry``. ``last``: a suspect goes to the tail."""
+        Redis refuses, the lease stays, and the job is moved later. ``last``: a suspect goes to the
+        tail."""
         self._settle(self._ends.isolate(unit, held, last=last), until=until)
 
     def put_back(self, unit: UnitOfWork) -> None:
@@ -112,8 +114,9 @@ class Settler:
             raise
 
     def _wait_for(self, ending: Ending) -> None:
-        """If the connection is lost twice, the next one tells it: a cut connection costs a second
-        try, which moves the job, or finds it moved."""
+        """Waits until Redis has the end. If the connection is lost twice, the next connection
+        carries the end: a cut connection costs a second try, which moves the job, or finds it
+        moved."""
         told: SimpleQueue[Outcome] = SimpleQueue()
         ending.told = told.put
         self._fetcher.done(ending.unit, ending)
@@ -126,7 +129,8 @@ class Settler:
         self._on_parked()
 
     def _note(self, outcome: Outcome) -> None:
-        """The processor has gone on."""
+        """Has the heartbeat retry an end that Redis refused, for which the processor no longer
+        waits."""
         if outcome == "refused":
             self._on_parked()
 
@@ -149,7 +153,8 @@ class Settler:
         return unit.payload
 
     def _payload_of(self, unit: UnitOfWork) -> bytes | None:
-        """None if the lease is gone. A cut connection costs a second try."""
+        """The payload that a lease has in Redis; None if the lease is gone. A cut connection costs
+        a second try."""
         name = lease.lease(self._ends.identity, unit.sequence)
         command = ("HGET", self._ends.keys.inflight(unit.queue_name), name)
         with suppress(*ConnectionLost), self._pool.connection() as connection:

@@ -126,8 +126,8 @@ class Exchange:
         return [*calls, ("CLIENT", "CACHING", "YES"), ("EXISTS", *self.registers), fetch]
 
     def answered(self, queues: Sequence[int], payloads: Sequence[Any]) -> None:
-        """It has leased these: the script numbers the queues from 1. A large payload is its length
-        here, and left in Redis; its unit gets an empty one."""
+        """Notes which payloads the script has leased; it numbers the queues from 1. A large payload
+        is its length here, and left in Redis; its unit gets an empty one."""
         names, sent_at, asked = self.offer.names, self.sent_at, self.asked
         self.units = [
             UnitOfWork(queue, names[queue - 1], sequence, payload, sent_at, asked=asked)
@@ -146,7 +146,8 @@ class Exchange:
             self.largest = max(1, *(unit.left_bytes or len(unit.payload) for unit in self.units))
 
     def _told(self) -> list[int]:
-        """The ends to tell: for each queue its number, how many, and their sequence numbers."""
+        """The ends that this exchange tells: for each queue its number, how many ends, and their
+        sequence numbers."""
         groups: dict[str, list[int]] = {}
         for unit in self.ended:
             groups.setdefault(unit.queue_name, []).append(unit.sequence)
@@ -236,8 +237,9 @@ class FetchChannel:
         end_again(leases, exchange.ended, untold)
 
     def knows(self, sequence: int) -> bool:
-        """Whether all is known that was leased under that number. False while the fetch that asked
-        for it is under way, and for ever if its reply was lost. Any thread may call."""
+        """Whether this child knows all that was leased under that sequence number. False while the
+        fetch that asked for it is under way, and for ever if its reply was lost. Any thread may
+        call."""
         exchange = self.under_way
         if exchange is not None and sequence in exchange.sequences:
             return False
@@ -278,7 +280,7 @@ class FetchChannel:
         self.connection.send(*self._commands(exchange))
 
     def receive(self) -> Exchange:
-        """The exchange under way, with its reply."""
+        """Reads the reply to the exchange under way, and returns that exchange."""
         exchange, queues = self.under_way, self._queues
         assert exchange is not None
         lease_gone, marked, reasons, damaged, *taken = self._reply(exchange)
@@ -377,7 +379,7 @@ class FetchChannel:
         return complete
 
     def _requeue(self, keys: Sequence[str], arguments: Sequence[Any]) -> bool:
-        """Some queues, a bounded number of bytes at a time."""
+        """Returns the leases of some queues, a bounded number of bytes at a time."""
         while (reply := self._try(REQUEUE, keys, arguments)) is not None:
             if not reply[1]:
                 return True
@@ -432,7 +434,8 @@ class FetchChannel:
         self._prepared = exchange, pack([command])
 
     def _forget_report(self) -> None:
-        """The next reply passes on what is unread, or the connection is closed."""
+        """Has the next reply pass on a report that is unread. If that cannot be, the connection is
+        closed."""
         self._has_report, self._prepared = False, None
 
     def _on_changes(self, keys: list[bytes] | None) -> None:
@@ -490,7 +493,7 @@ class FetchChannel:
 def _count_by_queue(
     in_flight: Iterable[UnitOfWork], ended: Iterable[UnitOfWork]
 ) -> Mapping[str, int]:
-    """How many jobs of each queue stay in flight once the ``ended`` are told, of which some may
-    still be in flight here."""
+    """How many jobs of each queue stay in flight once Redis knows the ``ended`` ones, of which some
+    may still be in flight here."""
     gone = {unit.sequence for unit in ended}
     return Counter(unit.queue_name for unit in in_flight if unit.sequence not in gone)

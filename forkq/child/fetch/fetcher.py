@@ -72,7 +72,8 @@ class Fetcher:
     # What consumers ask
 
     def next(self, place: deque[UnitOfWork], take: Iterator[None]) -> UnitOfWork | None:
-        """A ready unit, moved to ``place`` by its ``take`` (``Leases.taker``); or None."""
+        """The next ready unit, which ``take`` moves to the consumer's ``place`` (``Leases.taker``);
+        None if no unit is ready."""
         now = monotonic()
         if steady() > self._fresh_until and not self._confirm_old():
             return None
@@ -88,8 +89,8 @@ class Fetcher:
         return unit
 
     def done(self, unit: UnitOfWork, ending: Ending | None = None) -> float:
-        """``unit`` has ended: the next exchange drops its lease, or does what ``ending`` says. This
-        never blocks. Returns the seconds since it was taken."""
+        """Notes that ``unit`` has ended: the next exchange drops its lease, or does what ``ending``
+        says. This never blocks. Returns the seconds since it was taken."""
         self._leases.end(unit, ending)
         elapsed = monotonic() - unit.taken
         if ending is None:
@@ -107,7 +108,7 @@ class Fetcher:
         self._waker.wake()
 
     def pause(self, *, on: bool) -> None:
-        """Whether to fetch nothing for now. What is leased goes on."""
+        """Fetches nothing for now, or fetches again. What is leased goes on."""
         mode: Literal["on", "paused"] = "paused" if on else "on"
         if self._mode not in ("quiet", mode):
             self._mode = mode
@@ -131,9 +132,9 @@ class Fetcher:
         return count.ready + count.running == 0 and not self.owes
 
     def flush(self, ending: Ending | None = None, *, wait: bool = True) -> bool:
-        """Tells ``ending``, or all that has ended, or lets the driver that waits do so: it has the
-        channel. Once quiet, leases are compared, too, if they must be. Does not ``wait``: leaves
-        the reply to the next driver. False if Redis failed."""
+        """Has Redis told of ``ending``, or of all that has ended. A driver that waits has the
+        channel, and does it. Once quiet, leases are compared, too, if they must be. Does not
+        ``wait``: leaves the reply to the next driver. False if Redis failed."""
         with self._lock:
             if self._state == "waiting":
                 self._waker.wake()
@@ -150,8 +151,9 @@ class Fetcher:
             return not (self._has_news() or must_compare) or self._exchange()
 
     def give_back(self) -> bool:
-        """When no consumer runs: tells what has ended, and puts all else back to the head of its
-        queue. False if Redis refused or a queue is damaged: the master or a sweep puts it back."""
+        """Tells Redis what has ended, and returns all else to the head of its queue. No consumer
+        may run then. False if Redis refused or a queue is damaged: the master or a sweep returns
+        the rest."""
         with self._lock:
             while self._leases.count().ended and self._exchange():
                 pass
@@ -165,8 +167,8 @@ class Fetcher:
     # What drivers do
 
     def step(self) -> bool:
-        """One step of the table in plan.py. False once quiet, when Redis knows all ends or is away:
-        ``flush`` and ``give_back`` come later."""
+        """Does one step of the table in plan.py. False once quiet, when Redis knows all ends or is
+        away."""
         if self._mode == "quiet":
             return self._has_news() and self._exchange()
         seen = self._state
@@ -181,8 +183,8 @@ class Fetcher:
         return True
 
     def look(self, pause: float | None) -> float | None:
-        """What the watch does after a pause, or at news: what is due while all processors perform.
-        Returns the next pause; None: until there is news."""
+        """Does what is due while all processors perform. The watch calls it after a pause, or at
+        news. Returns the next pause; None: until there is news."""
         with suppress(Empty):
             self._news.get(timeout=pause)
         self.watch = "awake"
@@ -225,7 +227,7 @@ class Fetcher:
             self._waker.clear(seen=not notified)
 
     def _wait_for_change(self) -> bool:
-        """Whether Redis said that a key changed."""
+        """Waits until Redis says that a key changed. False if the wait ended for another reason."""
         if not self._channel.tracks:
             self._rest(self._pace.next_poll_pause())
             return False
@@ -370,7 +372,7 @@ class Fetcher:
         return count.free if self._mode == "on" else 0
 
     def _ahead(self, count: Leased) -> int:
-        """How many jobs may be asked for, if more than can begin."""
+        """How many jobs may be asked for, more than can begin; 0 where nothing is leased ahead."""
         if self._mode != "on" or not self._plan.depth or self.watch in ("none", "wanted"):
             return 0
         if count.parked or self._pace.is_ruled(monotonic()):
@@ -392,7 +394,7 @@ class Fetcher:
             self._lock.release()
 
     def _look_once(self) -> bool:
-        """Each processor performs: does what a driver would do."""
+        """Does what a driver would do, while each processor performs."""
         channel, leases, now = self._channel, self._leases, monotonic()
         if leases.must_compare:
             return self._exchange()
@@ -435,12 +437,12 @@ class Fetcher:
     # Failures
 
     def _failed(self, error: BaseException) -> None:
-        """Redis failed: this child no longer knows what Redis did."""
+        """Notes that Redis failed: this child no longer knows what Redis did."""
         self._disconnect()
         self._outage.begin(error)
 
     def _disconnect(self) -> None:
-        """Closes the connection. What the exchange under way was to tell, the next one tells."""
+        """Closes the connection. The next exchange tells what the one under way was to tell."""
         self._leases.must_compare = True
         self._look_at = inf
         self._state = plan.state_after_loss(self._state)
@@ -449,8 +451,8 @@ class Fetcher:
         self._channel.disconnect(self._leases)
 
     def _confirm_old(self) -> bool:
-        """Ready units with an old lease may have lost it, unless all were compared since. None may
-        begin until Redis has told which (lost_leases.py). False if the child is quiet by then."""
+        """Compares leases if ready units have old ones: no such unit may begin until Redis has told
+        which are lost (lost_leases.py). False if the child is quiet by then."""
         since, oldest = steady() - _OLD_LEASE, self._leases.count().oldest_lease
         if oldest == inf:
             return True
@@ -467,8 +469,8 @@ class Fetcher:
             time.sleep(_COMPARE_PAUSE)
 
     def _compare_in_time(self) -> None:
-        """A command of a connection that was given up may have reached Redis later, and have leased
-        jobs that are unknown here."""
+        """Compares leases now and then: a late command of a connection that was given up may have
+        leased jobs that are unknown here."""
         if (now := steady()) >= self._leases.compared_at + _COMPARE_EVERY:
             self._return_all_but(self._leases.known(), now)
             self._channel.note_queues_again()

@@ -36,9 +36,9 @@ _T = TypeVar("_T")
 def moves(
     source: deque[_T], target: deque[_T], pop: Callable[[deque[_T]], _T] = deque.pop
 ) -> Iterator[None]:
-    """Each ``next()`` moves one item from ``source`` to ``target``, or raises IndexError if there
-    is none. That is a single call into C, so an exception from outside strikes before or after it:
-    the item is always in one of the two."""
+    """An iterator of which each ``next()`` moves one item from ``source`` to ``target``, or raises
+    IndexError if there is none. That is a single call into C, so an exception from outside strikes
+    before or after it: the item is always in one of the two."""
     return map(target.append, map(pop, repeat(source)))
 
 
@@ -74,10 +74,10 @@ class Leased(NamedTuple):
 
 
 class Leases:
-    """The fetcher's: a unit stays here until Redis knows its end. ``capacity``: how many units may
-    run at once. ``must_compare``: this child and Redis may disagree about its leases; they were
-    compared ``compared_at`` (times.steady). ``on_lost`` gets a unit that has ended, and that turns
-    out to have been given to another host."""
+    """The units of one child: each stays here until Redis knows its end. ``capacity``: how many
+    units may run at once. ``must_compare``: this child and Redis may disagree about its leases;
+    they were compared ``compared_at`` (times.steady). ``on_lost`` gets a unit that has ended, and
+    that turns out to have been given to another host."""
 
     def __init__(self, capacity: int, log: FilteringBoundLogger, outage: Outage) -> None:
         self.must_compare = True
@@ -146,7 +146,7 @@ class Leases:
     # The way of a unit
 
     def add(self, units: Collection[UnitOfWork]) -> bool:
-        """A fetch brought these. Returns whether none was ready."""
+        """Adds the units that a fetch has brought. Returns whether none was ready before."""
         was_empty = not self._ready
         self._added += len(units)
         for unit in units:
@@ -155,13 +155,14 @@ class Leases:
         return was_empty
 
     def taker(self, place: deque[UnitOfWork]) -> Iterator[None]:
-        """Each ``next()`` moves the oldest ready unit to ``place``: see ``moves``."""
+        """An iterator of which each ``next()`` moves the oldest ready unit to ``place``: see
+        ``moves``."""
         return moves(self._ready, place, deque.popleft)
 
     def end(self, unit: UnitOfWork, ending: Ending | None = None) -> None:
-        """It has ended, and another one may begin: the next exchange tells Redis. To tell it again
-        does no harm. ``ending``: it moves elsewhere, and stays in flight until Redis has replied; a
-        second one changes nothing. Without, its lease is dropped."""
+        """Notes that a unit has ended: another one may begin, and the next exchange tells Redis. To
+        tell it again does no harm. ``ending``: it moves elsewhere, and stays in flight until Redis
+        has replied; a second one changes nothing. Without, its lease is dropped."""
         if ending is not None:
             if self._moving.setdefault(unit.sequence, ending) is not ending:
                 ending.tell("moved")  # what was decided first is on its way
@@ -173,12 +174,13 @@ class Leases:
         self._in_flight.pop(unit.sequence, None)
 
     def occupy(self, consumer: object, *, on: bool) -> None:
-        """This one goes on after the end of its unit, so no other one begins there; or it is free
-        again."""
+        """Notes that a processor goes on after the end of its unit, so no other unit begins there;
+        or that it is free again."""
         (self._occupied.add if on else self._occupied.discard)(consumer)
 
     def drop(self, unit: UnitOfWork) -> bool:
-        """Whether ``unit``, whose lease is lost, had not begun here. Then no processor gets it."""
+        """Forgets ``unit``, whose lease is lost, if it has not begun here: no processor gets it.
+        Returns whether it had not begun."""
         try:
             self._ready.remove(unit)
         except ValueError:
@@ -190,8 +192,8 @@ class Leases:
     # What the exchange does
 
     def take_ended(self) -> tuple[list[UnitOfWork], list[Ending]]:
-        """Those of which Redis is told now, one by one: other threads add to them meanwhile. The
-        others follow in the next exchange, if they are many."""
+        """Takes the ended units of which Redis is told now, one by one: other threads add to them
+        meanwhile. Of many, the rest follow in the next exchange."""
         ended = [self._ended.popleft() for _ in range(len(self._ended))]
         if not self._endings and not self._parked:
             return ended, []
@@ -207,7 +209,8 @@ class Leases:
         return ended, endings
 
     def settle(self, endings: Sequence[Ending]) -> None:
-        """Redis has replied to these. What it refuses is parked: the unit keeps its lease."""
+        """Notes Redis's replies to these endings. An ending that it refuses is parked: the unit
+        keeps its lease."""
         outcomes = [(ending, self._settle(ending)) for ending in endings]
         if self._parked:
             if len(outcomes) > sum(outcome == "refused" for _, outcome in outcomes):
@@ -220,8 +223,8 @@ class Leases:
             ending.tell(outcome)
 
     def take_surplus(self) -> list[UnitOfWork]:
-        """The ready units that no processor is free for, youngest first. They are in flight no
-        more. ``returned`` follows; after an exception, ``known`` leaves them out."""
+        """Takes the ready units that no processor is free for, youngest first. They are in flight
+        no more. ``returned`` follows; after an exception, ``known`` leaves them out."""
         move = moves(self._ready, self._surplus)
         with suppress(IndexError):  # processors take from the other end
             while self.count().has_surplus:
@@ -230,7 +233,7 @@ class Leases:
         return list(self._surplus)
 
     def returned(self, *, all_of_them: bool = False) -> None:
-        """The jobs of the surplus are in their queues again, or of all units."""
+        """Notes that the jobs of the surplus, or of all units, are in their queues again."""
         for unit in self._surplus:
             self._in_flight.pop(unit.sequence, None)
         self._added -= len(self._surplus)
@@ -264,7 +267,8 @@ class Leases:
         return outcome
 
     def _try_parked(self) -> None:
-        """One of each kind is told again: what refuses it, refuses the others, too."""
+        """Tells Redis of one parked ending of each kind: what makes it refuse that one, makes it
+        refuse the others, too."""
         for ending in {ending.kind: ending for ending in reversed(self._parked.values())}.values():
             self._queue(ending)
 
@@ -289,7 +293,7 @@ class Leases:
 
 
 def end_again(leases: Leases, units: Sequence[UnitOfWork], endings: Sequence[Ending]) -> None:
-    """Redis may not have been told of these."""
+    """Puts endings back of which Redis may not have been told."""
     for unit in units:
         leases.end(unit)
     for ending in endings:

@@ -96,9 +96,9 @@ _POLL_LONGEST: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class FetchPlan:
-    """``depth``: how many jobs may be leased and not started. ``low``: with so many left the next
-    fetch is due; -1: not before ``due_at`` (monotonic), at the latest. ``expects_ends``: whether
-    that depends on the ends of the jobs in progress."""
+    """How far a child leases ahead. ``depth``: how many jobs may be leased and not started.
+    ``low``: with so many left the next fetch is due; -1: not before ``due_at`` (monotonic), at the
+    latest. ``expects_ends``: whether that depends on the ends of the jobs in progress."""
 
     depth: int = 0
     low: int = 0
@@ -133,8 +133,8 @@ class FetchPace:
     # What was measured
 
     def performed(self, seconds: float) -> None:
-        """A job took so long. One long job among short ones, or a moment without a CPU, changes
-        ``run_time`` little."""
+        """Adds the run time of one job. One long job among short ones, or a moment without a CPU,
+        changes ``run_time`` little."""
         if seconds < _TINY:
             self.tiny_jobs += 1
         else:
@@ -143,21 +143,22 @@ class FetchPace:
         self.run_time += (seconds - self.run_time) * _SHARE_OF_RUN
 
     def measured(self, round_trip: float) -> None:
-        """A fetch took so long, and no processor had jobs meanwhile. The shortest times count most:
-        others include the wait for the interpreter."""
+        """Adds the time of one fetch during which no processor had jobs. The shortest times count
+        most: others include the wait for the interpreter."""
         more = round_trip - self.round_trip
         self.round_trip += more * _SHARE if more > 0 < self.round_trip else more
 
     def waited(self, seconds: float) -> None:
-        """So long a processor waited for a reply while there was no job to start."""
+        """Adds the time for which a processor waited for a reply while there was no job to
+        start."""
         self._waited += seconds
 
     def replied(
         self, now: float, seconds: float, largest: int, *, ruled: bool, woken: bool
     ) -> None:
-        """A reply was read ``seconds`` after its request: a round trip takes no longer. ``largest``
-        is its largest payload (0: it had none); ``ruled``: a rule was in force; ``woken``: a
-        wake-up had led to it."""
+        """Notes that a reply was read ``seconds`` after its request: a round trip takes no longer.
+        ``largest`` is its largest payload (0: it had none); ``ruled``: a rule was in force;
+        ``woken``: a wake-up had led to it."""
         self.round_trip = min(self.round_trip, seconds)
         if ruled:
             self._ruled_until = now + _RULED_FOR
@@ -169,19 +170,20 @@ class FetchPace:
             self._misses = min(self._misses + 1, _MOST_MISSES)
 
     def reply_lost(self) -> None:
-        """Its payloads may have been too large to come in time."""
+        """Notes that a reply was lost: its payloads may have been too large to come in time."""
         self.fitting = 1
 
     # What follows
 
     @property
     def horizon(self) -> float:
-        """A job that is leased ahead starts within this time, or goes back."""
+        """The time within which a job that is leased ahead starts, or goes back."""
         return max(2 * self.round_trip, _SHORTEST_HORIZON)
 
     @property
     def late_after(self) -> float:
-        """So long after the request a job is late: Redis leased it half a round trip after that."""
+        """How long after its request a leased job is late: Redis leased it half a round trip after
+        the request."""
         return self.horizon + self.round_trip / 2
 
     def is_ruled(self, now: float) -> bool:
@@ -189,8 +191,8 @@ class FetchPace:
         return now < self._ruled_until
 
     def plan(self, now: float, started: int, began: Iterable[float]) -> FetchPlan:
-        """``started``: how many jobs have started since this child began. ``began`` (monotonic):
-        when those in progress did."""
+        """The plan for now. ``started``: how many jobs have started since this child began.
+        ``began`` (monotonic): when those in progress did."""
         if not self._ahead:
             return FetchPlan()
         expects_ends = _LONG <= self.run_time < _TOO_LONG * self.round_trip
@@ -216,8 +218,9 @@ class FetchPace:
         return FetchPlan(depth, min(int(per_second * lead), depth * 3 // 4))
 
     def _plan_by_ends(self, now: float, began: Iterable[float]) -> FetchPlan:
-        """A job that runs for longer than the mean is expected to go on as long again; one that
-        runs for much longer has no end that can be expected."""
+        """The plan for longer jobs, by when those in progress will end. A job that runs for longer
+        than the mean is expected to go on as long again; one that runs for much longer has no end
+        that can be expected."""
         run_time = self.run_time
         began = [at for at in began if now - at < _MUCH_LONGER * run_time]
         until = now + self.horizon - _MARGIN
@@ -239,7 +242,8 @@ class FetchPace:
     # goes at once, and the others do not compete with it for a core (docs/decisions/010).
 
     def woken(self, now: float) -> float:
-        """Redis has said that a key changed. Returns the seconds to hold back."""
+        """Notes that Redis has said that a key changed. Returns the seconds to wait before the
+        fetch."""
         if now - self._woken_at > _QUIET:
             self._misses = min(self._misses, 1)
         self._woken_at = now
@@ -254,8 +258,8 @@ class FetchPace:
 
 
 def state_after(state: FetchState, want: int, *, short: bool, tracked: bool) -> FetchState:
-    """An exchange brought its reply: less than it wanted, and Redis will say when there is more.
-    One that wanted nothing changed the queues."""
+    """The state after a reply. ``tracked``: Redis will say when there is more. An exchange that
+    wanted nothing has changed the queues."""
     if not want:
         return state_after_loss(state)
     if not short:
@@ -264,8 +268,8 @@ def state_after(state: FetchState, want: int, *, short: bool, tracked: bool) -> 
 
 
 def state_after_loss(state: FetchState) -> FetchState:
-    """Redis will not say when there is more: the connection is lost, or this child itself has put
-    jobs back."""
+    """The state in which Redis will not say when there is more: the connection is lost, or this
+    child itself has put jobs back."""
     return state if state == "waiting" else "short"
 
 
@@ -293,14 +297,14 @@ def first_look(pace: FetchPace, sent_at: float) -> float:
 def is_due_while_all_are_busy(
     plan: FetchPlan, pace: FetchPace, now: float, count: Leased, *, quiet: bool
 ) -> bool:
-    """Whether the next fetch is due."""
+    """Whether the next fetch is due while each processor performs."""
     if quiet or (count.ended and plan.due_at - now >= pace.late_after):
         return count.ended > 0
     return plan.due_at <= now and count.ready < plan.depth
 
 
 def reply_due(plan: FetchPlan, pace: FetchPace, sent_at: float, *, quiet: bool) -> float:
-    """When the watch takes in the reply to a fetch: by then it has arrived."""
+    """When the watch reads the reply to a fetch: by then it has arrived."""
     if quiet:
         return 0.0
     return sent_at + (_REPLY_BY * pace.round_trip if plan.expects_ends else pace.late_after)

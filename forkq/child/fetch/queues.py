@@ -92,13 +92,13 @@ class QueueGroup:
         return self._blocked_until[0][0] if self._blocked_until else inf
 
     def learn(self, names: Iterable[str]) -> None:
-        """These are all there are. New ones are open."""
+        """Notes that ``names`` are all queues of the group. New ones are open."""
         names = set(names)
         self._open = self._sorted({*self._open, *(names - self._known)} & names)
         self._known = names
 
     def wake(self, name: str | None) -> None:
-        """Opens one of them, or all."""
+        """Opens one queue of the group, or all of them."""
         if name is None:
             self._open = self._sorted(self._known)
             self._blocked_until.clear()
@@ -120,7 +120,7 @@ class QueueGroup:
         return self.offered
 
     def took(self, counts: Mapping[str, int]) -> None:
-        """So many jobs were taken of these queues: the next offer goes on after them."""
+        """Notes how many jobs were taken of these queues: the next offer goes on after them."""
         served = [name for name in self.offered if name in counts]
         if served:
             most = max(counts[name] for name in served)
@@ -129,8 +129,8 @@ class QueueGroup:
             self._after = self.offered[-1]
 
     def block(self, until: Mapping[str, float]) -> float:
-        """Blocks those of the last offer that ``until`` names, each until its moment (infinity: by
-        itself never). Returns ``due_at``."""
+        """Blocks the queues of the last offer that ``until`` names, each until its moment
+        (infinity: it never opens by itself). Returns ``due_at``."""
         for name in self.offered:
             at = until.get(name)
             if at is None or not self._is_open(name):
@@ -142,7 +142,8 @@ class QueueGroup:
         return self.due_at
 
     def _next(self, most: int, *, turning: bool) -> list[str]:
-        """At most so many, in order; ``turning``: beginning after the one where it went on."""
+        """The next open queues, at most ``most`` of them, in order. With ``turning`` they begin
+        after the last queue that was taken from."""
         at = self._place(self._after, bisect_right) if turning and self._after else 0
         found = self._open[at : at + most]
         return found + self._open[: min(at, most - len(found))]
@@ -194,7 +195,7 @@ class FetchQueues:
     # What Redis says
 
     def learn(self, names: Collection[str]) -> None:
-        """``names`` are all queues that there are."""
+        """Notes that ``names`` are all queues that there are."""
         self.stale = False
         fixed = {name for name, _ in self._capsule.queues if not is_pattern(name)}
         left, known = set(names) - fixed, fixed
@@ -207,7 +208,7 @@ class FetchQueues:
         self.names = known
 
     def changed(self, keys: Collection[bytes] | None) -> None:
-        """Redis says that these changed; None: all may have."""
+        """Notes which keys have changed, as Redis says; None: all may have."""
         if keys is None:
             self._tracked.clear()
             self.stale = self._has_patterns
@@ -224,7 +225,7 @@ class FetchQueues:
                 self._wake(self._keys.queue_of(key))
 
     def registered(self, keys: Iterable[str]) -> None:
-        """Redis has replied that it tracks these."""
+        """Notes that Redis tracks these keys."""
         self._tracked.update(keys)
 
     def missing(self, offer: QueueOffer) -> list[str]:
@@ -246,9 +247,10 @@ class FetchQueues:
         short: bool,
         marked: bool,
     ) -> bool:
-        """What a fetch of ``offer`` says. Returns whether Redis will say when there is more.
-        ``short``: it found no more, for these reasons (fetch.lua). ``moved``: the queues from which
-        a job moved elsewhere. ``marked``: Redis tracks no key any more that matters."""
+        """Notes what a fetch of ``offer`` says of the queues. Returns whether Redis will say when
+        there is more. ``short``: it found no more, for these reasons (fetch.lua). ``moved``: the
+        queues from which a job moved elsewhere. ``marked``: Redis tracks no key any more that
+        matters."""
         if marked or not short:  # if there is more, no processor waits
             self._tracked.clear()
         else:  # what this connection changes ends a registration, and Redis does not say so
@@ -291,7 +293,7 @@ class FetchQueues:
         return made
 
     def took(self, units: Sequence[UnitOfWork]) -> None:
-        """The last offer brought these: whose turn it is next."""
+        """Notes from which queues jobs were taken: it decides whose turn is next."""
         if self._groups:
             counts = Counter([unit.queue_name for unit in units])
             for entry in self._groups:
@@ -300,13 +302,14 @@ class FetchQueues:
     # Damaged keys: what one belongs to is left out; all else goes on
 
     def found_damaged(self, keys: Iterable[str]) -> None:
-        """These are: each is logged when it is found, and again if it was mended in between."""
+        """Notes that these keys are damaged. Each is logged when it is found, and again if it was
+        mended in between."""
         for key in keys:
             self._damaged.add(key)
             self._log.error(key, "damaged key; left out until it is mended", **about(key))
 
     def found_sound(self, keys: Collection[str], queues: Collection[str] = ()) -> None:
-        """These keys are not damaged, nor is any key of these queues."""
+        """Notes that these keys are not damaged, nor is any key of these queues."""
         mended = [key for key in self._damaged if key in keys or self._keys.queue_of(key) in queues]
         for key in mended:
             self._damaged.discard(key)
@@ -321,9 +324,9 @@ class FetchQueues:
         *,
         complete: bool,
     ) -> None:
-        """What fetch.lua says of damage. All keys of a queue are sound if jobs were taken from it.
-        Its list is sound too if the fetch looked at all queues (``complete``) and gives no reason
-        why this one had none; the in-flight hash of an empty queue it does not look at. No
+        """Notes what fetch.lua says of damage. All keys of a queue are sound if jobs were taken
+        from it. Its list is sound too if the fetch looked at all queues (``complete``) and gives no
+        reason why this one had none; the in-flight hash of an empty queue it does not look at. No
         ``offer``: it looked at no queue."""
         if not damaged and not self._damaged:
             return
@@ -341,7 +344,7 @@ class FetchQueues:
         self.found_sound(keys - found, {name for name in taken if name not in damaged_queues})
 
     def noted(self, key: str, reply: object) -> None:
-        """Redis's reply to a note of the queues of this child."""
+        """Takes Redis's reply to the note of this child's queues."""
         if isinstance(reply, DamagedKey):
             self.found_damaged([key])
         elif isinstance(reply, ResponseError):
@@ -365,7 +368,8 @@ class FetchQueues:
         return self._capsule.mode == "strict"
 
     def _wake(self, name: str | None) -> None:
-        """That queue may have something again; and all others, if they may have waited for it."""
+        """Opens the queue, which may have something again; and all others, if they may have waited
+        for it."""
         if name is not None and self._rules(name).blocking:
             name = None
         for entry in self._groups:
@@ -397,7 +401,8 @@ class FetchQueues:
         return is_tracked and not self.stale and not any(entry.is_cut for entry in self._groups)
 
     def _key(self, why: bytes, name: str, detail: int, names: Sequence[str]) -> str:
-        """What changes when that reason may be gone. Only this child frees a process limit."""
+        """The key that changes when that reason may be gone. Only this child frees a process limit:
+        there it is the key of changed rules."""
         if why == b"full":
             return self._keys.full(name)
         if why == b"blocked":
@@ -430,7 +435,8 @@ class FetchQueues:
         return QueueOffer(names, numbers, len(names) - len(extra), keys, arguments, self._in_order)
 
     def _grouping(self, shown: list[Sequence[str]]) -> list[int]:
-        """What fetch.lua wants of groups: nothing where each queue is simply taken in order."""
+        """The arguments about groups for fetch.lua: none where each queue is simply taken in
+        order."""
         if self._in_order and not any(entry.is_fair for entry in self._entries):
             return [0]
         groups = [

@@ -102,7 +102,7 @@ class Heartbeat:
         return self._attempt(action) or (time.monotonic() < deadline and self._attempt(action))
 
     def beat(self) -> bool:
-        """Beats once, in the calling thread. Returns whether Redis took it all."""
+        """Runs the tasks that are due, in the calling thread. Returns whether Redis took it all."""
         return self._attempt(self._run_tasks)
 
     def _run(self) -> None:
@@ -168,7 +168,8 @@ class Heartbeat:
         return None
 
     def _finish(self) -> None:
-        """The last task first: the record goes when all else is written."""
+        """Runs the last step of each task, the last task first: the record goes when all else is
+        written."""
         now = self._snapshot()
         for task in reversed(self._tasks):
             task.finish(self._connection, now)

@@ -59,11 +59,11 @@ class BeatCount:
         return found > 1
 
     def _renew(self, connection: RedisConnection) -> bool:
-        """A full server allows this, too."""
+        """Writes the count again. A full server allows this, too."""
         return bool(connection.call("EXPIRE", self._note, NOTE_TTL))
 
     def _tell(self, connection: RedisConnection, beats: int) -> None:
-        """Logs it, unless another child of this tree just has."""
+        """Logs that Redis went back in time, unless another child of this tree just has."""
         tree = f"{socket.gethostname()}:{os.getppid()}"
         if connection.call("SET", self._keys.went_back(tree), 1, "NX", "EX", _TOLD_FOR):
             self._log.error(

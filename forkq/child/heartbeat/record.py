@@ -104,7 +104,7 @@ class Record:
         return [*filter(names.__contains__, _STRONGEST_FIRST), *unknown[:1]]
 
     def remove(self, connection: RedisConnection) -> None:
-        """Removes it: this child is gone."""
+        """Removes the record: this child is gone."""
         commands: list[Command] = [
             ("SREM", self._keys.processes, self._identity),
             ("DEL", self._keys.process(self._identity), *self._keys.works(self._identity)),
@@ -235,7 +235,7 @@ def _thread_name(unit: UnitOfWork) -> str:
 
 
 def _digest(payload: bytes) -> str:
-    """A large job as a web UI can show it: without its long fields."""
+    """A large job in the form in which a web UI can show it: without its long fields."""
     size = f"({len(payload):,} bytes: too large to show)"
     try:
         fields = msgspec.json.decode(bounded(payload), type=dict[str, msgspec.Raw])
@@ -256,7 +256,7 @@ class CpuMeter:
         self._percent = 0.0
 
     def percent(self) -> float:
-        """Since about the last beat, 100 for one processor."""
+        """The processor time used since about the last beat; 100 stands for one processor."""
         at, used = time.monotonic(), time.process_time()
         if at - self._at >= _SHORTEST_SHARE:
             self._percent = round((used - self._used) / (at - self._at) * 100, 1)

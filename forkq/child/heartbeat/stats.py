@@ -45,21 +45,22 @@ class Figures:
     longer: list[int] = field(default_factory=lambda: [0] * len(BOUNDS))
 
     def row(self) -> Row:
-        """A copy, in whole milliseconds."""
+        """A copy of the figures, in whole milliseconds."""
         milliseconds = int(self.seconds * 1000)
         return (self.failed, self.dead, self.dropped, milliseconds, self.short, *self.longer)
 
 
 @dataclass(slots=True)
 class Waits:
-    """How long jobs of one queue waited from the push to the start: as ``Figures``."""
+    """How long jobs of one queue waited from the push to the start, with the fields that
+    ``Figures`` has."""
 
     seconds: float = 0.0
     short: int = 0
     longer: list[int] = field(default_factory=lambda: [0] * len(WAIT_BOUNDS))
 
     def row(self) -> Row:
-        """A copy, in whole milliseconds."""
+        """A copy of the waits, in whole milliseconds."""
         return (int(self.seconds * 1000), self.short, *self.longer)
 
 
@@ -74,8 +75,8 @@ class Tally:
     queues: dict[str, Waits] = field(default_factory=dict)
 
     def count_done(self, name: str, seconds: float) -> None:
-        """A job of the class ``name`` was done in ``seconds``. Every job passes here. A short job,
-        of which there may be many, needs no search for its bucket."""
+        """Counts a job of the class ``name`` that was done in ``seconds``. Every job passes here. A
+        short job, of which there may be many, needs no search for its bucket."""
         self.processed += 1
         try:
             figures = self.classes[name]
@@ -88,7 +89,7 @@ class Tally:
             figures.longer[bisect(BOUNDS, seconds) - 1] += 1
 
     def count_failed(self, name: str, decision: Decision | None = None) -> None:
-        """A job failed; ``name`` is its class, empty if none is registered for it."""
+        """Counts a failed job; ``name`` is its class, empty if none is registered for it."""
         self.processed += 1
         self.failed += 1
         if name:
@@ -98,8 +99,8 @@ class Tally:
             figures.failed += 1
 
     def count_wait(self, queue: str, stamp: object, started: float) -> None:
-        """A job of ``queue`` was started; its payload says when it was pushed. Every job passes
-        here. A payload may say anything, and the clocks of two hosts may differ."""
+        """Counts how long a job of ``queue`` has waited for its start, by its payload. Every job
+        passes here. A payload may say anything, and the clocks of two hosts may differ."""
         if type(stamp) is int:
             stamp = epoch(stamp)  # Sidekiq 8 writes milliseconds
         if type(stamp) is not float or stamp <= 0:

@@ -60,8 +60,8 @@ class StatsFlusher:
         self._log_once = LogOnce(log)
 
     def renew(self) -> None:
-        """Redis may have lost the note of how much has been flushed: the next flush writes it
-        again, even if there is nothing to add."""
+        """Makes the next flush write its note again, even if there is nothing to add: Redis may
+        have lost it."""
         self._renew = True
 
     def flush(self, connection: RedisConnection, totals: Totals) -> None:
@@ -146,13 +146,13 @@ def _sum(rows: Mapping[str, Row]) -> int:
 
 
 def _news(rows: Mapping[str, Row], known: Mapping[str, Row]) -> dict[str, Row]:
-    """The first of those that have changed."""
+    """The first rows that have changed."""
     news = ((name, row) for name, row in rows.items() if row != known.get(name))
     return dict(islice(news, _CLASSES_AT_ONCE))
 
 
 def _fields(name: str, row: Row) -> Iterator[tuple[str, int]]:
-    """A class's fields in Sidekiq's hashes; ``p`` counts failures too, which add no ``ms``."""
+    """The fields of a class in Sidekiq's hashes; ``p`` counts failures too, which add no ``ms``."""
     failed, _, _, milliseconds, *buckets = row
     performed = sum(buckets)
     if performed or failed:
@@ -196,7 +196,7 @@ def _all_time(keys: Keys, before: Totals, after: Totals) -> tuple[list[str], lis
 
 
 def _grown(before: Mapping[str, Row], after: Mapping[str, Row]) -> dict[str, Row]:
-    """By how much each row has grown, for those that have."""
+    """By how much each row has grown, without the rows that have not."""
     changed = ((name, row) for name, row in after.items() if row != before.get(name))
     return {name: tuple(map(sub, row, before.get(name, (0,) * len(row)))) for name, row in changed}
 

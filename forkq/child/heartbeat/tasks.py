@@ -52,12 +52,12 @@ class HeartbeatTask:
         self._due = 0.0
 
     def attend(self, connection: RedisConnection, now: Snapshot) -> None:
-        """Runs if it is due. Raises ConnectionLost or RedisError."""
+        """Runs the task if it is due. Raises ConnectionLost or RedisError."""
         if self.is_due(now):
             self._due = time.monotonic() + self.run(connection, now)
 
     def is_due(self, now: Snapshot) -> bool:
-        """Whether this beat runs it."""
+        """Whether this beat runs the task."""
         return time.monotonic() >= self._due
 
     def run(self, connection: RedisConnection, now: Snapshot) -> float:
@@ -65,14 +65,14 @@ class HeartbeatTask:
         raise NotImplementedError
 
     def after_gap(self) -> None:
-        """Redis may have lost what this child wrote: run again with this beat."""
+        """Makes the task due: Redis may have lost what this child wrote."""
         self._due = 0.0
 
     def after_lost_reply(self) -> None:
-        """A command was sent, and no reply came: Redis may have done it, or not."""
+        """Notes that a command was sent and no reply came: Redis may have done it, or not."""
 
     def finish(self, connection: RedisConnection, now: Snapshot) -> None:
-        """The last beat of a child that holds no lease any more."""
+        """Does what belongs to the last beat of a child that has no lease any more."""
 
 
 class OptionalTask(HeartbeatTask):
@@ -86,7 +86,7 @@ class OptionalTask(HeartbeatTask):
         self._log_once = LogOnce(log)
 
     def attend(self, connection: RedisConnection, now: Snapshot) -> None:
-        """As HeartbeatTask.attend, but raises ConnectionLost alone."""
+        """Runs the task if it is due. Raises ConnectionLost alone: any other failure is logged."""
         if not self.is_due(now):
             return
         try:
@@ -148,7 +148,8 @@ class WriteRecord(HeartbeatTask):
         return NEXT_BEAT
 
     def after_lost_reply(self) -> None:
-        """The beat may have written a record that was gone: the next one cannot see the gap."""
+        """Notes that the beat may have written a record that was gone: the next beat cannot see the
+        gap."""
         self._in_doubt = True
 
     def finish(self, connection: RedisConnection, now: Snapshot) -> None:

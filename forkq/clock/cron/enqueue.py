@@ -121,7 +121,8 @@ class CronEnqueuer:
         return self._done(ticks, step, outcome, detail)
 
     def _done(self, ticks: EntryTicks, step: Step, outcome: bytes, detail: bytes) -> bool:
-        """Notes what cron_tick.lua has done. Returns as ``_do``."""
+        """Notes what cron_tick.lua has done. False: the entry's remaining steps must be computed
+        again."""
         if outcome == b"gone":
             self._entries.remove(ticks)
         if outcome in (b"gone", b"pending"):
@@ -191,7 +192,7 @@ class CronEnqueuer:
         return outcome, detail
 
     def _set_aside(self, name: str, error: str) -> None:
-        """The server refused a step of this entry: it waits, and the others go on."""
+        """Lets an entry wait whose step the server refused; the others go on."""
         self._retry_at[name] = time.monotonic() + _RETRY_AFTER
         self._log_problem("periodic job refused by redis", name, error)
 

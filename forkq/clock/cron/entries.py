@@ -134,7 +134,7 @@ class CronEntries:
         return ticking
 
     def _ticks_of(self, entry: Entry, last: int) -> EntryTicks:
-        """With the next tick, which is not computed again if nothing has changed."""
+        """The ticks of an entry. The next one is not computed again if nothing has changed."""
         known = self._ticking.get(entry.name)
         if known is not None and known.entry is entry and known.last == last:
             return known

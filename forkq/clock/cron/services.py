@@ -76,7 +76,8 @@ class RunningServices:
         self._next_announcement = 0.0
 
     def running(self, services: Collection[str]) -> frozenset[str]:
-        """Those of ``services`` that run, in one command at most. Raises as ``announce``."""
+        """The services among ``services`` that run, in one command at most. Raises ConnectionLost,
+        and the errors of a failover."""
         asked, others = frozenset(services), set(services) - {self._service}
         if not others:
             return asked

@@ -32,15 +32,15 @@ class EntryTicks:
 
 @dataclass(frozen=True, slots=True)
 class Enqueue:
-    """Enqueue a job for ``tick``."""
+    """Step: enqueue a job for ``tick``."""
 
     tick: int
 
 
 @dataclass(frozen=True, slots=True)
 class Miss:
-    """Note that the ticks from ``since`` to ``tick`` were missed: ``count`` of them; None if they
-    are too many to count."""
+    """Step: note that the ticks from ``since`` to ``tick`` were missed: ``count`` of them; None if
+    they are too many to count."""
 
     tick: int
     since: int
@@ -51,8 +51,8 @@ Step: TypeAlias = Enqueue | Miss
 
 
 def due(entry: Entry, tick: int) -> float:
-    """When ``tick`` is to be enqueued: at its time plus the entry's jitter, but not after the time
-    of the next tick, so that ticks keep their order."""
+    """The time at which ``tick`` is to be enqueued: at its time plus the entry's jitter, but not
+    after the time of the next tick, so that ticks keep their order."""
     if not entry.jitter:
         return float(tick)
     following = entry.schedule.after(tick)
@@ -61,7 +61,7 @@ def due(entry: Entry, tick: int) -> float:
 
 
 def steps(entry: Entry, last: int, now: float) -> Iterator[Step]:
-    """What to do for ``entry`` at ``now``, oldest tick first, if ``last`` was its last tick.
+    """The steps for ``entry`` at ``now``, oldest tick first, if ``last`` was its last tick.
 
     The work is bounded, however long ago ``last`` was: years of an entry that ticks every second
     take no longer than ``entry.missed`` ticks and those of the grace period.
