@@ -133,7 +133,8 @@ class SoloChildren:
         self._all_busy_since = _since(self._all_busy_since, condition=is_full)
         wanted = self.wanted and not quiet
         if not self._has_ordinary:
-            self._make_room(staying)
+            if any(slot.boot_failures for slot in self._own_slots()):
+                self._make_room(staying)
         elif wanted:
             self._fork_missing(staying)
         surplus = idle[1:] if wanted else idle
@@ -179,8 +180,8 @@ class SoloChildren:
         return any(slot.ready for slot in self._own_slots())
 
     def _make_room(self, staying: list[ChildHandle]) -> None:
-        """No ordinary child has booted: a solo child may have the port, or the memory, that it
-        needs. Those without a job end."""
+        """No ordinary child can boot: a solo child may have the port, or the memory, that it needs.
+        Those without a job end. Not if the ordinary ones die of jobs: then these must run alone."""
         for child in staying:
             if not child.beat.busy:
                 child.send(Stop(None))

@@ -276,11 +276,14 @@ def test_no_solo_child_is_forked_before_an_ordinary_one_is_ready(ward: Ward) -> 
     assert len(ward.solo()) == 1
 
 
-def test_solo_children_without_a_job_make_room_for_an_ordinary_child_that_boots(ward: Ward) -> None:
+def test_solo_children_without_a_job_make_room_for_an_ordinary_one_that_cannot_boot(
+    ward: Ward,
+) -> None:
     ward.suspects(wait=True)
     ward.turn()
     [solo] = ward.solo()
     ward.ordinary.told.ready_at = None
+    ward.ordinary.slot.boot_failures = 1
     tell(solo, busy=1)
     ward.turn()
     assert ward.solo() == [solo]
@@ -288,6 +291,22 @@ def test_solo_children_without_a_job_make_room_for_an_ordinary_child_that_boots(
     ward.turn()
     assert ward.children.orders(solo) == [Stop(None)]
     assert ward.solo() == []
+
+
+def test_a_solo_child_stays_while_jobs_kill_the_ordinary_children(ward: Ward) -> None:
+    """Else none lives for long enough to run a suspect, and no death counts against anything."""
+    ward.suspects(wait=True)
+    ward.turn()
+    [solo] = ward.solo()
+    ward.children.die(ward.ordinary)
+    ward.turn()
+    assert ward.solo() == [solo]
+    ward.children.fill(ward.ordinary.slot)
+    assert ward.ordinary.slot.child is not None
+    ward.ordinary.slot.child.told.ready_at = None
+    ward.turn()
+    assert ward.solo() == [solo]
+    assert ward.children.orders(solo) == []
 
 
 def test_a_child_that_was_made_quiet_runs_no_suspects_any_more(
