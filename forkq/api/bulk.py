@@ -16,11 +16,13 @@ from .changes import (
     DELETED,
     DONE,
     GONE,
-    NOT_NEAR,
+    LOST,
     REFUSED,
     UNDO_TIME,
+    UNKNOWN,
     Change,
     Kept,
+    Near,
     apply,
     killed,
     source_key,
@@ -123,7 +125,7 @@ class _Action:
 
     def take(self, page: list[JobEntry]) -> None:
         """Acts on those of a page that are meant."""
-        if isinstance(self._pages, ListPages) and self._pages.near[1] < self._among + len(page):
+        if isinstance(self._pages, ListPages) and self._pages.near.among < self._among + len(page):
             self._forget_waiting()
         left = None if self._orders.most is None else self._orders.most - self.outcome.matched
         meant = [entry for entry in page if self._means(entry)][:left]
@@ -139,10 +141,10 @@ class _Action:
 
     def finish(self) -> None:
         """Acts on those that wait for others to be acted on together."""
-        done = set[bytes]()
+        removed = set[bytes]()
         for alone, entries in groupby(self._waiting, key=lambda entry: entry.among_suspects):
-            done |= self._change(list(entries), alone=alone)
-        self._pages.removed(done)
+            removed |= self._change(list(entries), alone=alone)
+        self._pages.removed(removed)
         self._waiting, self._waiting_bytes, self._among = [], 0, 0
 
     def _forget_waiting(self) -> None:
@@ -170,40 +172,34 @@ class _Action:
         )
 
     def _change(self, entries: list[JobEntry], *, alone: bool) -> set[bytes]:
-        """Acts on them: all in one step, and those that stand elsewhere in a list in some more.
-        They are among the suspects of a queue if they run ``alone``. Returns what is no longer
-        where it was."""
+        """Acts on them. They are among the suspects of a queue if they run ``alone``. Returns what
+        is no longer where it was."""
         moment = now()
         self._moments.add(moment)
         made = [(e.raw, change) for e in entries if (change := self._decided(e, moment))]
         self._add(refused=len(entries) - len(made))
+        if isinstance(self._pages, ListPages):
+            return self._step(made, self._pages.near, alone=alone)
+        removed, size = set[bytes](), max(1, _MOST_READ // (self._pages.depth + 1))
+        for start in range(0, len(made), size):
+            removed |= self._step(made[start : start + size], UNKNOWN, alone=alone)
+        return removed
+
+    def _step(self, made: _Made, near: Near, *, alone: bool) -> set[bytes]:
+        """One step. Returns the payloads that have left. What is deleted can be put back from
+        before the step is sent on: its reply may be lost."""
         if not made:
             return set()
-        pages, done, depth = self._pages, set[bytes](), self._pages.depth
-        if isinstance(pages, ListPages):
-            done, made = self._step(made, pages.near, alone=alone)
-            depth = self.outcome.total
-        size = max(1, _MOST_READ // (depth + 1))
-        for start in range(0, len(made), size):
-            done |= self._step(made[start : start + size], (0, 0), alone=alone)[0]
-        return done
-
-    def _step(self, made: _Made, near: tuple[int, int], *, alone: bool) -> tuple[set[bytes], _Made]:
-        """One step. Returns the payloads with which it was done, and the changes of those that are
-        not ``near``. What is deleted can be put back from before the step is sent on: its reply may
-        be lost."""
         self.outcome = replace(self.outcome, undo=self._token)
         kept = Kept(self._token, self._steps) if self._token else None
         self._steps += 1
         pages = self._pages
         results = apply(
-            pages.server, pages.location, pages.queue, made, kept, near,
-            only_near=near != (0, 0), among_suspects=alone,
-        )  # fmt: skip
+            pages.server, pages.location, pages.queue, made, kept, near, among_suspects=alone
+        )
         self._count(results)
-        pairs = list(zip(made, results, strict=True))
-        done = {raw for (raw, _), result in pairs if result == DONE}
-        return done, [change for change, result in pairs if result == NOT_NEAR]
+        pairs = zip(made, results, strict=True)
+        return {raw for (raw, _), result in pairs if result in (DONE, GONE)}
 
     def _decided(self, entry: JobEntry, moment: float) -> Change | None:
         try:
@@ -212,8 +208,9 @@ class _Action:
             return None
 
     def _count(self, results: list[int]) -> None:
-        done, gone, refused = map(results.count, (DONE, GONE, REFUSED))
-        self._add(done=done, gone=gone, refused=refused)
+        """What is lost comes again: the reading begins again at the end of the list."""
+        done, gone, refused, lost = map(results.count, (DONE, GONE, REFUSED, LOST))
+        self._add(done=done, gone=gone, refused=refused, matched=-lost)
 
     def _add(self, **more: int) -> None:
         sums = {name: getattr(self.outcome, name) + count for name, count in more.items()}

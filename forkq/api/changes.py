@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 DONE: Final = 1
 GONE: Final = 0
 REFUSED: Final = -1
-NOT_NEAR: Final = -2
+LOST: Final = -2
 # Seconds for which deleted jobs can be put back; the same in words; and so many jobs at most, where
 # all of a queue or of a set are deleted.
 UNDO_FOR: Final = 600
@@ -50,6 +50,18 @@ class Change(NamedTuple):
     payload: bytes = b""
     queue: str = ""
     score: float | None = None
+
+
+class Near(NamedTuple):
+    """Where the jobs of a list were when they were read: so many came ``before`` them, they are
+    ``among`` so many, and the ``last`` of these is that payload."""
+
+    before: int = 0
+    among: int = 0
+    last: bytes = b""
+
+
+UNKNOWN: Final = Near()
 
 
 class Kept(NamedTuple):
@@ -134,16 +146,14 @@ def apply(
     queue: str,
     changes: Sequence[tuple[bytes, Change]],
     kept: Kept | None = None,
-    near: tuple[int, int] = (0, 0),
+    near: Near = UNKNOWN,
     *,
-    only_near: bool = False,
     among_suspects: bool = False,
 ) -> list[int]:
     """Makes the changes to these members of a set, or of ``queue``, in one step: of its own list,
     or of its suspects. Returns DONE, GONE or REFUSED for each. With ``kept``, what is deleted is
-    kept there. ``near``: where the members of a list were seen last: how many jobs came before
-    them, and among how many they are; with ``only_near`` they are looked for nowhere else, which
-    returns NOT_NEAR for those that are not there."""
+    kept there. ``near`` saves Redis from reading a long list for each member; it returns LOST for
+    all if the last one that was read is no longer there."""
     names = server.keys
     numbers: dict[str, int] = {}
     arguments: list[Any] = []
@@ -159,7 +169,7 @@ def apply(
     kind = "list" if location == "queued" else "set"
     place = f"{location} {queue}".strip()
     alone = queue if among_suspects else ""
-    fixed = (kind, kept_for, place, batches, *near, alone, int(only_near))
+    fixed = (kind, kept_for, place, batches, near.before, near.among, alone, near.last)
     all_keys = [source, *_fixed_keys(names, kept), *lists]
     return list(server.run(JOBS_MOVE, all_keys, (*fixed, *arguments)))
 

@@ -12,7 +12,7 @@ from ..servers import Server
 from ..store.find_job import Location
 from ..store.scripts import LIST_PAGE, SET_PAGE
 from ..wire.times import now
-from .changes import set_key
+from .changes import Near, set_key
 from .entry import JobEntry, entry_of, score_in
 from .filters import Filter
 
@@ -48,7 +48,7 @@ class Pages(Protocol):
         """The next entries; none at the end."""
 
     def removed(self, members: Collection[bytes]) -> None:
-        """The reader has removed these entries of what it has read since the last call."""
+        """These entries have left, of those that were read since the last call."""
 
 
 class SetPages:
@@ -176,10 +176,9 @@ class ListPages:
         return self._read
 
     @property
-    def near(self) -> tuple[int, int]:
-        """How many entries are between the end of the list and what was read since ``removed`` was
-        called, and how many of these are left."""
-        return max(0, self._read - len(self._window)), len(self._window)
+    def near(self) -> Near:
+        """Where the entries stand that were read since ``removed`` was called."""
+        return Near(max(0, self._read - len(self._window)), len(self._window), self._last)
 
     def next(self, count: int = PAGE) -> list[JobEntry]:
         """The next entries; none at the end."""

@@ -84,6 +84,29 @@ def test_from_the_middle_of_a_long_queue_many_are_removed_in_one_pass(redis: Red
     assert Queue("mail").size == 27_500
 
 
+@pytest.mark.parametrize("job", ["*", "Mail7"])
+def test_jobs_that_are_fetched_meanwhile_cost_no_search(redis: Redis, job: str) -> None:
+    """To look for one that has left, Redis would read the whole queue: as long as children fetch,
+    the server would do little else."""
+    fill(redis, "queue:mail", "list", 6_000)
+    really = pages.ListPages.next
+
+    def read(found: pages.ListPages, count: int = PAGE) -> list[JobEntry]:
+        page = really(found, count)
+        redis.rpop("queue:mail", 60)  # and so before 30 jobs of each class are read
+        return page
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(pages.ListPages, "next", read)
+        outcome = Queue("mail").delete_all(Filter(job=job))
+    assert outcome.gone > 0
+    assert outcome.done + outcome.gone == outcome.matched
+    assert not list(Queue("mail").scan(Filter(job=job)))
+    calls: Any = redis.info("commandstats")
+    assert calls["cmdstat_lrem"]["calls"] <= outcome.seen / PAGE
+    assert "cmdstat_lpos" not in calls
+
+
 @pytest.mark.parametrize("deep", [0, _DEEP])
 def test_deep_in_a_queue_jobs_are_found_that_have_moved(redis: Redis, deep: int) -> None:
     """Others were fetched or returned since the page was read, and equal payloads are there; also

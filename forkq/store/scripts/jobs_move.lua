@@ -6,13 +6,14 @@
 -- ARGV  [1] 'set' or 'list', the type of KEYS[1]
 --       [2] seconds for which deleted jobs are kept; 0: they are not   [3] a name for KEYS[1]
 --       [4] how many lists of deleted jobs there are, with this one
---       [5] where the jobs of a list stand: so many entries are between them and its right end, and
---       [6] they are among so many   [7] the queue whose suspects KEYS[1] has, '' for another list
---       [8] 1: do not look for them elsewhere
+--       [5] where the jobs of a list stood: so many entries were between them and its right end, and
+--       [6] they were among so many   [7] the queue whose suspects KEYS[1] has, '' for another list
+--       [8] the last of these; '': it is not known where they stand
 --       then per job: its member; where to: the number of a key (7 and above: a list, 3: the dead set,
 --       1: back to where it is), 0: nowhere; the new payload; its score, '' for the same; the queue
 -- Returns for each job 1: done, 0: it was no longer there, -1: Redis refused its new place, so it was
--- put back, or the set has its new payload already, -2: it is not where [5] and [6] say.
+-- put back, or the set has its new payload already, -2: [8] is no longer there, so it is not known
+-- where the job is.
 --
 -- The dead set is not trimmed here: a person who moves one job must not lose others. bury.lua and
 -- recover.lua trim it.
@@ -64,7 +65,7 @@ end
 local function move(member, to, payload, score, queue)
   if to == 1 then return replace(member, payload, score) end
   local before = take(member)
-  if before == ELSEWHERE then return -2 end
+  if before == LOST then return -2 end
   if not before then return 0 end
   if to == 0 then
     if kept_for > 0 then keep(member, before) end
@@ -75,7 +76,7 @@ local function move(member, to, payload, score, queue)
   return 1
 end
 
-if not in_set and tonumber(ARGV[6]) > 0 then find_places() end
+if not in_set and ARGV[8] ~= '' then find_places() end
 for i = 9, #ARGV, 5 do
   done[#done + 1] = move(ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2], ARGV[i + 3], ARGV[i + 4])
 end

@@ -10,12 +10,12 @@
 -- entries there are now between its end and the page; 1 if a later list has entries, else 0; then the
 -- page. Nothing from a key of another type: that is no list of forkq.
 --
--- The last entry that was read has moved to the right by as many jobs as were fetched or pushed
--- meanwhile, so the script looks for it from where it was to the right; then, since jobs may also be
--- deleted or returned, everywhere. If it has left by the right end, so have all that were read before.
+-- The page begins behind the last entry that was read, wherever that is now. If that one has left by
+-- the right end, so have all that were read before it.
 
 local from_right, number, last = ARGV[1] == 'next', tonumber(ARGV[2]), ARGV[4]
-local WINDOW, WINDOWS = 128, 32
+
+--- @include "place_in_list"
 
 local function length(list)
   local size = redis.pcall('LLEN', list)
@@ -23,20 +23,11 @@ local function length(list)
   return size.err:find('WRONGTYPE', 1, true) and 0 or redis.call('LLEN', list) -- raises it
 end
 
-local function index_of_last(list, size, from)
-  for at = from, math.min(size, from + WINDOW * WINDOWS) - 1, WINDOW do
-    for i, entry in ipairs(redis.call('LRANGE', list, at, at + WINDOW - 1)) do
-      if entry == last then return at + i - 1 end
-    end
-  end
-  return redis.call('LPOS', list, last) -- false if it has left
-end
-
 -- How many entries are between the end of the list and the page.
 local function place(list, size, read)
   if read == 0 or last == '' then return read end
   local expected = from_right and size - read or read - 1
-  local now = size > 0 and index_of_last(list, size, math.max(0, expected))
+  local now = size > 0 and index_in(list, last, size, math.max(0, expected))
   if now then return from_right and size - now or now + 1 end
   return from_right and 0 or read
 end

@@ -1,36 +1,40 @@
 -- Part of jobs_move.lua: takes entries out of a list, or replaces them.
 --
 -- To remove one entry, Redis reads a list from its end to there. So a mark takes the place of each that
--- is removed, and all marks are removed at once, from the end that is nearer. An entry that has moved,
--- because others were fetched, is looked for; one that is not found near is removed by itself, or not at
--- all. No other client ever sees a mark.
+-- is removed, and all marks are removed at once, from the end that is nearer. Others fetch and return
+-- jobs meanwhile, at the ends of the list, so its entries move together: the last one that was read
+-- shows where the others are, and one that is not there has left. No other client ever sees a mark.
 
-local MARK, DRIFT, ELSEWHERE = '\0removed by jobs_move', 256, 'elsewhere'
-local marks, places, from_left = 0, {}, false
+--- @include "place_in_list"
 
--- Notes where the entries stand, counted from the right end: what is pushed meanwhile changes nothing.
+local MARK, AROUND, LOST = '\0removed by jobs_move', 256, 'lost'
+local marks, places, from_left = 0, nil, false
+
+-- Notes the places of the entries, counted from the right end: what is pushed meanwhile changes
+-- nothing. Equal entries have a place each.
 local function find_places()
-  local first, count = tonumber(ARGV[5]), tonumber(ARGV[6])
-  local nearest = math.max(0, first - DRIFT)
-  local found = redis.call('LRANGE', KEYS[1], -(first + count), -(nearest + 1))
-  for i, entry in ipairs(found) do places[entry] = -(nearest + #found - i + 1) end
-  from_left = 2 * nearest > redis.call('LLEN', KEYS[1])
+  local count, size = tonumber(ARGV[6]), redis.call('LLEN', KEYS[1])
+  local last = index_in(KEYS[1], ARGV[8], size, math.max(0, size - tonumber(ARGV[5]) - count))
+  if not last then return end
+  local first = math.max(0, last - AROUND)
+  places, from_left = {}, 2 * last < size
+  for i, entry in ipairs(redis.call('LRANGE', KEYS[1], first, last + count + AROUND)) do
+    places[entry] = { first + i - 1 - size, places[entry] }
+  end
   redis.call('LTRIM', KEYS[1], 0, -1) -- nothing: a full server refuses LSET unless it comes later
 end
 
--- The place of the entry that was removed, true if it has none, false if it was not there,
--- ELSEWHERE if it may be there.
+-- The place of the entry that was removed, true if it has none, false if it has left, LOST if that
+-- is not known.
 local function take_from_list(entry)
-  local place = places[entry]
-  if place then
-    places[entry] = nil
-    redis.call('LSET', KEYS[1], place, MARK)
-    marks = marks + 1
-    return place
-  end
-  if ARGV[8] == '1' then return ELSEWHERE end
-  places = {} -- they are others now
-  return redis.call('LREM', KEYS[1], -1, entry) == 1
+  if ARGV[8] == '' then return redis.call('LREM', KEYS[1], -1, entry) == 1 end
+  if not places then return LOST end
+  if not places[entry] then return false end
+  local place, equal = unpack(places[entry])
+  places[entry] = equal
+  redis.call('LSET', KEYS[1], place, MARK)
+  marks = marks + 1
+  return place
 end
 
 local function back_to_list(entry, place)
