@@ -28,7 +28,7 @@ class ToMigrate:
     instead: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """For --json."""
+        """The place for --json."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -55,8 +55,9 @@ def _used(sources: Sequence[Source], words: Words) -> bool:
 
 
 def _jobs(sources: Sequence[Source], words: Words) -> set[str]:
-    """A decorator such as ``job`` counts only in a file that imports its library, since forkq has
-    one of that name; ``@app.task`` does where the app is another module's."""
+    """The names of the jobs in all files. A decorator such as ``job`` counts only in a file that
+    imports its library, since forkq has one of that name; Celery's ``@app.task`` counts everywhere,
+    since another module may have the app."""
     return (
         {
             name
@@ -70,7 +71,7 @@ def _jobs(sources: Sequence[Source], words: Words) -> set[str]:
 
 
 class _Scan(ast.NodeVisitor):
-    """One file, for one library."""
+    """The scan of one file for the words of one library."""
 
     def __init__(self, source: Source, words: Words, jobs: set[str], others: set[str]) -> None:
         self.found: set[ToMigrate] = set()

@@ -31,7 +31,7 @@ class Skipped:
 
 
 def read(paths: Sequence[Path]) -> list[Source | Skipped]:
-    """The Python files below these folders, and these files."""
+    """Reads the Python files below these folders, and these files."""
     return [_parsed(file) for path in paths for file in _files(path)]
 
 
@@ -80,8 +80,8 @@ def jobs_of(tree: ast.Module, words: Words) -> set[str]:
 
 
 def is_decorator(node: ast.expr, words: Words, own: Mapping[str, str]) -> bool:
-    """Whether it is one of the library's. ``@app.task`` is, wherever the app comes from; a bare
-    ``@task`` must be imported from the library, and ``@forkq.job`` is ours."""
+    """Whether a decorator is one of the library's. ``@app.task`` is, wherever the app comes from; a
+    bare ``@task`` must be imported from the library, and ``@forkq.job`` is ours."""
     target = node.func if isinstance(node, ast.Call) else node
     if isinstance(target, ast.Name):
         return own.get(target.id) in words.decorators

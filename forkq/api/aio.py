@@ -36,8 +36,8 @@ async def run(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
 
 
 async def pages(entries: Iterable[T], count: int = 100) -> AsyncIterator[list[T]]:
-    """What ``entries`` yields, such as ``RetrySet().scan(...)``, in lists of ``count``; each is
-    read in a thread when it is asked for."""
+    """Yields the values of ``entries``, such as ``RetrySet().scan(...)``, in lists of ``count``;
+    each is read in a thread when it is asked for."""
     iterator = iter(entries)
     while page := await run(lambda: list(islice(iterator, count))):
         yield page

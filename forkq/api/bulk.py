@@ -79,7 +79,7 @@ _Made: TypeAlias = "list[tuple[bytes, Change]]"
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """How an action is to be done; the arguments are those of ``JobSet.delete_all``."""
+    """How an action is to be done: the arguments that ``JobSet.delete_all`` takes."""
 
     where: Filter
     dry_run: bool = False
@@ -124,7 +124,7 @@ class _Action:
         return self.outcome.matched == self._orders.most
 
     def take(self, page: list[JobEntry]) -> None:
-        """Acts on those of a page that are meant."""
+        """Acts on the entries of a page that are meant."""
         if isinstance(self._pages, ListPages) and self._pages.near.among < self._among + len(page):
             self._forget_waiting()
         left = None if self._orders.most is None else self._orders.most - self.outcome.matched
@@ -140,7 +140,7 @@ class _Action:
             self._orders.progress(self.outcome)
 
     def finish(self) -> None:
-        """Acts on those that wait for others to be acted on together."""
+        """Acts on the entries that wait for others to be acted on together."""
         removed = set[bytes]()
         for alone, entries in groupby(self._waiting, key=lambda entry: entry.among_suspects):
             removed |= self._change(list(entries), alone=alone)
@@ -148,13 +148,13 @@ class _Action:
         self._waiting, self._waiting_bytes, self._among = [], 0, 0
 
     def _forget_waiting(self) -> None:
-        """The reading has begun again at the end of the list: those that are still there come
-        again."""
+        """Forgets the entries that wait: the reading has started anew at the end of the list, and
+        those that are still there come again."""
         self._add(matched=-len(self._waiting))
         self._waiting, self._waiting_bytes, self._among = [], 0, 0
 
     def _is_enough(self, last: JobEntry) -> bool:
-        """Whether those that wait are acted on now: at once where that costs little."""
+        """Whether the entries that wait are acted on now: at once where that costs little."""
         return (
             self._pages.depth < _DEEP
             or last.among_suspects
@@ -164,7 +164,9 @@ class _Action:
         )
 
     def _means(self, entry: JobEntry) -> bool:
-        """Not a job that this action has sent to its queue, and that has failed meanwhile."""
+        """Whether the action is about this entry: the filter names it, it is not in the queue that
+        is left out, and it is no job that this action has sent to its queue and that has failed
+        meanwhile."""
         return (
             entry.enqueued_at not in self._moments
             and entry.queue != self._orders.not_in
@@ -172,8 +174,8 @@ class _Action:
         )
 
     def _change(self, entries: list[JobEntry], *, alone: bool) -> set[bytes]:
-        """Acts on them. They are among the suspects of a queue if they run ``alone``. Returns what
-        is no longer where it was."""
+        """Acts on these entries. They are among the suspects of a queue if they run ``alone``.
+        Returns what is no longer where it was."""
         moment = now()
         self._moments.add(moment)
         made = [(e.raw, change) for e in entries if (change := self._decided(e, moment))]
@@ -186,7 +188,7 @@ class _Action:
         return removed
 
     def _step(self, made: _Made, near: Near, *, alone: bool) -> set[bytes]:
-        """One step. Returns the payloads that have left. What is deleted can be put back from
+        """Does one step. Returns the payloads that have left. What is deleted can be put back from
         before the step is sent on: its reply may be lost."""
         if not made:
             return set()
@@ -218,12 +220,12 @@ class _Action:
 
 
 def delete(entry: JobEntry, moment: float) -> Change:
-    """Deletes the job."""
+    """The change that deletes the job."""
     return DELETED
 
 
 def kill(entry: JobEntry, moment: float) -> Change:
-    """Moves the job to the dead set."""
+    """The change that moves the job to the dead set."""
     return killed(entry.raw, entry.job, entry.queue, entry.malformed, moment)
 
 

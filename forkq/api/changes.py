@@ -44,7 +44,7 @@ _FAILURE: Final = (
 class Change(NamedTuple):
     """Where one job goes: to ``queue`` if that is given, among its suspects or not; else to the
     dead set, back to where it is, or nowhere, as ``to`` says. ``payload`` is its new payload,
-    ``score`` its new score (None: as it was)."""
+    ``score`` its new score (None: it stays the same)."""
 
     to: int
     payload: bytes = b""
@@ -75,8 +75,8 @@ DELETED: Final = Change(_NOWHERE)
 
 
 def enqueued(job: Payload, moment: float, *, alone: bool = False) -> Change:
-    """To its queue at ``moment`` (epoch seconds), as if it were due. One that must run alone goes
-    among the suspects, with ``alone`` also without the flag."""
+    """The change that sends a job to its queue at ``moment`` (epoch seconds), as if it were due. A
+    job that must run alone goes among the suspects, with ``alone`` also without the flag."""
     bare = {key: value for key, value in job.items() if key != "at"}
     queue = queue_of(job)
     to = _FIRST_SUSPECTS if alone or is_suspect(job.get(KEY)) else _FIRST_QUEUE
@@ -84,7 +84,8 @@ def enqueued(job: Payload, moment: float, *, alone: bool = False) -> Change:
 
 
 def retried(job: Payload, moment: float, *, fresh: bool) -> Change:
-    """To its queue, so that the run does not count, or with all its retries."""
+    """The change that sends a job to its queue, so that the run does not count, or with all its
+    retries."""
     count = job.get("retry_count")
     if fresh:
         job = {key: value for key, value in job.items() if key not in _FAILURE}
@@ -94,7 +95,7 @@ def retried(job: Payload, moment: float, *, fresh: bool) -> Change:
 
 
 def killed(raw: bytes, job: Payload, queue: str, malformed: str, moment: float) -> Change:
-    """To the dead set."""
+    """The change that moves a job to the dead set."""
     if malformed:
         payload = wrap_malformed(raw, queue or DEFAULT_QUEUE, MalformedPayload(malformed))
     else:
@@ -103,8 +104,8 @@ def killed(raw: bytes, job: Payload, queue: str, malformed: str, moment: float) 
 
 
 def moved(entry: JobEntry, queue: str, moment: float) -> Change:
-    """To another queue: now, or when it is due. Raises ConfigError for one of another shard, and
-    MalformedPayload if it is no job."""
+    """The change that sends a job to another queue: now, or when it is due. Raises ConfigError for
+    one of another shard, and MalformedPayload if it is no job."""
     refuse_other_shard(entry.server, queue)
     job = {**entry.checked_job(), "queue": queue}
     if "retry_queue" in job:
@@ -115,7 +116,7 @@ def moved(entry: JobEntry, queue: str, moment: float) -> Change:
 
 
 def edited(server: Server, job: Payload, args: Sequence[Any]) -> Change:
-    """Where it is, with other arguments. Raises InvalidJob."""
+    """The change that gives a job other arguments, where it is. Raises InvalidJob."""
     new = list(args)
     if is_active_job(job):
         first = job["args"][0] if type(job.get("args")) is list and job["args"] else {}
@@ -125,12 +126,12 @@ def edited(server: Server, job: Payload, args: Sequence[Any]) -> Change:
 
 
 def rescheduled(raw: bytes, at: float) -> Change:
-    """Where it is, with another time."""
+    """The change that gives a job another time, where it is."""
     return Change(_BACK, raw, score=at)
 
 
 def checked_queue(name: str) -> str:
-    """The name of one queue. Raises InvalidRule."""
+    """Returns ``name``. Raises InvalidRule unless it is the name of one queue."""
     if type(name) is not str or not name:
         raise InvalidRule(f"expected the name of a queue, found {name!r}")
     if "," in name:
@@ -189,15 +190,15 @@ def set_key(keys: Keys, location: Location) -> str:
 
 
 def source_key(keys: Keys, location: Location, queue: str, *, among_suspects: bool = False) -> str:
-    """The key of a set, of the list of ``queue``, or of that of its suspects."""
+    """The key of a set, of the list of ``queue``, or of the list of its suspects."""
     if location != "queued":
         return set_key(keys, location)
     return keys.suspects(queue) if among_suspects else keys.queue(queue)
 
 
 def _with_jid(job: Payload) -> Payload:
-    """With an id, which some other programs leave out: else two jobs that became equal would be one
-    member of a set."""
+    """The job with an id, which some other programs leave out: else two jobs that became equal
+    would be one member of a set."""
     return job if job.get("jid") else {**job, "jid": new_jid()}
 
 

@@ -16,8 +16,8 @@ _ALL_SEEN = -1
 @dataclass(frozen=True, slots=True)
 class HeldClass:
     """A class that is held ``since`` (epoch seconds): its jobs run alone, in solo children, until
-    one of them has ended well. So many processes have died of it: ``deaths``. So many of its jobs
-    wait to run alone: ``waiting``, besides those that have killed a process themselves."""
+    one of them has ended well. ``deaths`` processes have died of it. ``waiting`` of its jobs wait
+    to run alone, besides those that have killed a process themselves."""
 
     name: str
     since: float

@@ -79,12 +79,12 @@ def add(
     server: Server | None = None,
     **options: Any,
 ) -> Periodic:
-    """Adds a periodic job, or replaces one that was added here. Returns it as it stands then.
+    """Adds a periodic job, or replaces one that was added at run time. Returns it.
 
     ``job`` is a job class or function, or a name; the name may be that of another app's job.
-    Without a server it is added on the shard of the job's queue.
-    ``options`` are those of a job (``queue``, ``retry``, ...) and payload keys of your own. The
-    other arguments are those of ``forkq.every``. Ticks before now are not enqueued.
+    Without a server it is added on the shard of the job's queue. ``options`` are those of a job
+    (``queue``, ``retry``, ...) and payload keys of your own. The other arguments are those of
+    ``forkq.every``. Ticks before now are not enqueued.
 
     Raises InvalidSchedule or InvalidJob for what could never run, and ForkqError for a name that is
     defined in an app's code or forkq.toml.
@@ -107,8 +107,8 @@ def add(
 
 
 def remove(name: str, server: Server | None = None) -> None:
-    """Removes a periodic job that was added here, or whose app does not run, with its pause and its
-    history. Raises ForkqError if there is none, or if the app that defines it runs."""
+    """Removes a periodic job that was added at run time, or whose app does not run, with its pause
+    and its history. Raises ForkqError if there is none, or if the app that defines it runs."""
     server = server or default_server()
     _change(server, name, None)
     keys = server.keys
@@ -169,7 +169,8 @@ def history(name: str, limit: int = 20, server: Server | None = None) -> builtin
 
 
 def _rebased(server: Server, periodic: Periodic, moment: int) -> bool:
-    """Moves its last tick to ``moment``. False if a clock has moved the last tick meanwhile."""
+    """Moves the last tick of an entry to ``moment``. False if a clock has moved the last tick
+    meanwhile."""
     before = "" if periodic.last is None else periodic.last
     after = max(periodic.last or 0, moment)
     change = (periodic.name, before, after)

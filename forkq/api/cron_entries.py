@@ -19,7 +19,7 @@ _MOST_NAMES: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Periodic:
-    """A periodic job as it stands in Redis.
+    """A periodic job as Redis has it.
 
     ``entry`` is its definition. ``last`` is its last tick that was enqueued, skipped or noted as
     missed (whole epoch seconds; None before the first). It is ``paused`` by hand, or ``asleep``
@@ -34,7 +34,7 @@ class Periodic:
 
     @property
     def name(self) -> str:
-        """Its name, which is unique in the cluster."""
+        """The name of the periodic job, which is unique in the cluster."""
         return self.entry.name
 
     @property
@@ -44,7 +44,7 @@ class Periodic:
         return self.paused or self.asleep or not self.entry.enabled
 
     def ticks(self, count: int) -> list[int]:
-        """Its next ``count`` ticks by its schedule, in epoch seconds, also while it is resting."""
+        """The next ``count`` ticks by the schedule, in epoch seconds, also while it is resting."""
         return self.entry.schedule.ticks(time.time(), float("inf"), count)
 
 
@@ -66,7 +66,7 @@ def load(server: Server, name: str) -> Periodic:
 
 
 def running_among(server: Server, services: Collection[str]) -> frozenset[str]:
-    """Those of these services that run."""
+    """The services among ``services`` that run."""
     if not services:
         return frozenset()
     with server.connection() as connection:
@@ -108,7 +108,7 @@ def _periodic(name: str, raw: bytes, paused: bool, last: int | None) -> Periodic
 
 
 def _with_state(server: Server, found: list[Periodic]) -> list[Periodic]:
-    """These, with whether their app runs and with their latest run."""
+    """The periodic jobs, with whether their app runs and with their latest run."""
     services = {one.entry.service for one in found if one.entry.service is not None}
     asleep = services - running_among(server, services)
     asked = (("LINDEX", server.keys.cron_runs(one.name), 0) for one in found)

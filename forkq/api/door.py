@@ -56,7 +56,7 @@ class OnServer:
 
     @property
     def server(self) -> Server:
-        """The Redis that this is about."""
+        """The Redis that this object reads and changes."""
         return self._server or self._usual_server()
 
     def _usual_server(self) -> Server:

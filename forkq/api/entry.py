@@ -30,11 +30,11 @@ class JobEntry:
     empty dict if they are no job; then ``malformed`` says why).
 
     ``location`` is "queued", "scheduled", "retrying", "dead", or "running". ``queue`` is where it
-    waits, or goes to when it is due or retried. ``score`` is its place in a set: when it is due, or
+    waits, or goes to when it is due or retried. ``score`` orders it in a set: when it is due, or
     when it died (epoch seconds); 0 in a queue. ``owner`` is the identity of the process that runs
-    it, or "". ``parameters`` are those of its class, as far as they are known.
-    ``among_suspects``: it waits in the list of its queue's suspects. ``server`` is the Redis that
-    it was read from and is acted on. ``namer`` makes its ``key``.
+    it, or "". ``parameters`` are those of its class, as far as they are known. ``among_suspects``:
+    it waits in the list of its queue's suspects. ``server`` is the Redis that it was read from and
+    is acted on. ``namer`` makes its ``key``.
 
     Text is as the payload has it: escape it before you show it, or use
     ``forkq.wire.printable.printable``. ``args`` are masked where they are secret.
@@ -57,8 +57,8 @@ class JobEntry:
 
     @property
     def suspect(self) -> bool:
-        """Whether it runs alone, in a solo child: a process may have died of it, or its class has
-        killed several."""
+        """Whether the job runs alone, in a solo child: a process may have died of it, or its class
+        has killed several."""
         return self.among_suspects or is_suspect(self.job.get(KEY))
 
     @property
@@ -75,7 +75,8 @@ class JobEntry:
 
     @property
     def name(self) -> str:
-        """The class; of an ActiveJob the class that is wrapped. "" if it has none."""
+        """The class of the job; for an ActiveJob the class that is wrapped. "" if the payload has
+        none."""
         return readable_job.name_of(self.job)
 
     @property
@@ -105,60 +106,61 @@ class JobEntry:
 
     @property
     def error_class(self) -> str:
-        """The class of its latest error; "" if it has not failed."""
+        """The class of the job's latest error; "" if it has not failed."""
         return text(self.job.get("error_class"))
 
     @property
     def error_message(self) -> str:
-        """The message of its latest error, with what has the form of a secret masked."""
+        """The message of the job's latest error, with what has the form of a secret masked."""
         return masked_text(text(self.job.get("error_message")))
 
     @property
     def backtrace(self) -> list[str]:
-        """The lines of its latest error's backtrace, innermost first, if the job keeps them
+        """The lines of the backtrace of the latest error, innermost first, if the job keeps them
         (``backtrace=True``)."""
         return readable_job.backtrace_of(self.job)
 
     @property
     def crashes(self) -> tuple[Crash, ...]:
-        """How processes died that had it in progress, the oldest first."""
+        """How the processes died that had the job in progress, the oldest first."""
         return tuple(map(crash_of, readable_job.crashes_of(self.job)))
 
     @property
     def events(self) -> tuple[JobEvent, ...]:
-        """What is known of its life, in order of time, with what is to come."""
+        """The known events in the job's life, in order of time, with what is to come."""
         return events(self.job, self.location, self.score)
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """Its tags."""
+        """The tags of the job."""
         found = self.job.get("tags")
         return tuple(map(text, found)) if type(found) is list else ()
 
     @property
     def created_at(self) -> float | None:
-        """When it was pushed, epoch seconds; None if it does not say."""
+        """When the job was pushed, epoch seconds; None if its payload does not say."""
         return moment(self.job.get("created_at"))
 
     @property
     def enqueued_at(self) -> float | None:
-        """When it last came to a queue, epoch seconds; None if it has not, or does not say."""
+        """When the job last came to a queue, epoch seconds; None if it has not, or its payload does
+        not say."""
         return moment(self.job.get("enqueued_at"))
 
     @property
     def failed_at(self) -> float | None:
-        """When it first failed, epoch seconds; None if it has not."""
+        """When the job first failed, epoch seconds; None if it has not."""
         return moment(self.job.get("failed_at"))
 
     @property
     def last_failed_at(self) -> float | None:
-        """When it last failed, epoch seconds; None if it has not."""
+        """When the job last failed, epoch seconds; None if it has not."""
         return moment(self.job.get("retried_at")) or self.failed_at
 
     @property
     def since(self) -> float | None:
-        """Since when it has been where it is, epoch seconds: its death, its last failure, its push
-        to the schedule, or the moment it was enqueued. None if it does not say."""
+        """Since when the job has been where it is, epoch seconds: its death, its last failure, its
+        push to the schedule, or the moment it was enqueued. None if it does not say."""
         if self.location == "dead":
             return moment(self.score)
         if self.location == "retrying":
@@ -172,13 +174,13 @@ class JobEntry:
 
     @property
     def retry_count(self) -> int | None:
-        """How many of its retries have failed: 0 after its first failure, None before."""
+        """How many retries of the job have failed: 0 after its first failure, None before."""
         count = self.job.get("retry_count")
         return count if type(count) is int else None
 
     @property
     def retries(self) -> int | None:
-        """How many retries it may have at most; None if time limits them (``retry_for``)."""
+        """How many retries the job may have at most; None if time limits them (``retry_for``)."""
         return retries_of(self.job)
 
     @property
@@ -203,19 +205,19 @@ class JobEntry:
         return self._do(changes.enqueued(self.checked_job(), now()))
 
     def kill(self) -> bool:
-        """Moves it to the dead set. No other job leaves that set now: only a process that buries a
-        job trims it (``DeadSet.bounds``). A job that is no job is moved in the form that the dead
-        set has for those."""
+        """Moves the job to the dead set. No other job leaves that set now: only a process that
+        buries a job trims it (``DeadSet.bounds``). A job that is no job is moved in the form that
+        the dead set has for those."""
         return self._do(changes.killed(self.raw, self.job, self.queue, self.malformed, now()))
 
     def delete(self) -> bool:
-        """Deletes it. To be able to put it back, use ``delete_all(Filter(keys=...), undo=True)`` of
-        its set or queue."""
+        """Deletes the job. To be able to restore it, use ``delete_all(Filter(keys=...),
+        undo=True)`` of its set or queue."""
         return self._do(changes.DELETED)
 
     def move(self, queue: str) -> bool:
-        """Sends it to another queue: from a queue or the dead set at once, from the schedule or the
-        retry set when it is due. Raises InvalidRule for a name that is not one queue's, and
+        """Sends the job to another queue: from a queue or the dead set at once, from the schedule
+        or the retry set when it is due. Raises InvalidRule for a name that is not one queue's, and
         MalformedPayload if the payload is no job."""
         name = changes.checked_queue(queue)
         return self._do(changes.moved(self, name, now()))
@@ -225,7 +227,8 @@ class JobEntry:
         return self._do(changes.rescheduled(self.raw, at))
 
     def edit(self, *, args: Sequence[Any]) -> JobEntry | None:
-        """Replaces its arguments where it stands. Returns the new entry; None if the job has left.
+        """Replaces the arguments of the job where it is. Returns the new entry; None if the job has
+        left.
 
         Its masked values cannot be told from the real ones afterwards, so pass all arguments.
         Raises InvalidJob for arguments that JSON cannot carry, MalformedPayload if the payload is
@@ -237,13 +240,13 @@ class JobEntry:
         return replace(self, raw=change.payload, job=loads(change.payload))
 
     def checked_job(self) -> Payload:
-        """What the payload says. Raises MalformedPayload if it is no job."""
+        """The job in the payload. Raises MalformedPayload if there is none."""
         if self.malformed:
             raise MalformedPayload(f"this is no job that can run: {self.malformed}; delete it")
         return self.job
 
     def _do(self, change: Change) -> bool:
-        """Makes the change to this member. Returns whether it was still there."""
+        """Makes the change to this job. Returns whether the job was still there."""
         if self.location == "running":
             return False
         [done] = changes.apply(

@@ -43,7 +43,8 @@ class Filter:
     near: int | None = None
 
     def matches(self, entry: JobEntry, now: float | None = None) -> bool:
-        """Whether it is one of these jobs; ``now`` (epoch seconds) is the moment for their age."""
+        """Whether ``entry`` is one of these jobs; ``now`` (epoch seconds) is the moment for their
+        age."""
         return (
             self._fits(entry)
             and (self.match is None or _has(entry, self.match.casefold()))
@@ -81,8 +82,8 @@ def _named(pattern: str, name: str) -> bool:
 
 
 def _has(entry: JobEntry, wanted: str) -> bool:
-    """Whether it has that text, and not only in what is masked: else a person who may see no secret
-    could guess one, a letter after the other."""
+    """Whether the job has that text, and not only in what is masked: else a person who may see no
+    secret could guess one, a letter after the other."""
     if wanted not in _text(entry.raw):
         return False
     masked = entry.masked
@@ -91,7 +92,7 @@ def _has(entry: JobEntry, wanted: str) -> bool:
 
 
 def _spaced(masked: bytes) -> str:
-    """JSON as other programs write it."""
+    """A text of JSON in the form in which other programs write it."""
     with suppress(ValueError, RecursionError):
         return json.dumps(json.loads(masked), ensure_ascii=False).casefold()
     return ""

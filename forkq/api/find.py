@@ -23,7 +23,8 @@ class RanTwice:
 
 
 def find(jid: str, where: Server | Servers | None = None) -> Found | None:
-    """Where the job is; None if it is nowhere: done, discarded, deleted, or never pushed.
+    """Finds a job. Returns where it is; None if it is nowhere: done, discarded, deleted, or never
+    pushed.
 
     Finds a job also while it moves from one place to another. A job that a process of Sidekiq runs
     is found from one of its heartbeats to another. Looks on one shard after the other, or ``where``
@@ -64,7 +65,8 @@ def _ran_twice(server: Server, jid: str) -> RanTwice | None:
 def entry(jid: str, where: Server | Servers | None = None) -> JobEntry | None:
     """The job, wherever it waits or runs, as an entry that can be acted on; None if it is nowhere.
 
-    The actions of a running job return False: only its process may end it. Searches as ``find``.
+    The actions of a running job return False: only its process may end it. It is searched for as by
+    ``find``.
     """
 
     def look(server: Server) -> JobEntry | None:
@@ -77,8 +79,8 @@ def entry(jid: str, where: Server | Servers | None = None) -> JobEntry | None:
 def find_among(
     server: Server, jid: str, locations: Sequence[Location], queues: Sequence[str]
 ) -> JobEntry | None:
-    """The job of that id, if it is in one of these places; ``queues`` are those that are read. One
-    that runs may run in a process of Sidekiq."""
+    """The job of that id, if it is in one of these places; ``queues`` are those that are read. A
+    job that runs may run in a process of Sidekiq."""
     with server.connection() as connection:
         found = find_job(connection, server.keys, jid, locations, queues)
     if found is None and "running" in locations:

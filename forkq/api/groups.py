@@ -47,7 +47,7 @@ class FailureGroup:
 
 @dataclass(frozen=True, slots=True)
 class FailureGroups:
-    """Groups, the largest first. ``seen`` of ``total`` jobs were looked at."""
+    """Groups of failed jobs, the largest first. ``seen`` of ``total`` jobs were looked at."""
 
     groups: tuple[FailureGroup, ...]
     seen: int
@@ -93,7 +93,7 @@ def grouped(
 
 @dataclass(slots=True)
 class _Group:
-    """A group that grows."""
+    """A group of failed jobs that is being counted."""
 
     retrying: int = 0
     dead: int = 0

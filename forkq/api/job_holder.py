@@ -60,7 +60,7 @@ class JobHolder(OnServer):
         progress: OnProgress | None = None,
     ) -> Outcome:
         """Deletes the jobs that ``where`` names. With ``undo``, Redis keeps them for ten minutes,
-        in which ``undo`` with the token ``Outcome.undo`` puts them back."""
+        in which ``undo`` with the token ``Outcome.undo`` restores them."""
         return self._act(delete, Orders(where, dry_run, most, progress, undo))
 
     def kill_all(
@@ -86,8 +86,8 @@ class JobHolder(OnServer):
         most: int | None = None,
         progress: OnProgress | None = None,
     ) -> Outcome:
-        """Sends the jobs that ``where`` names to another queue, as ``JobEntry.move`` does; those of
-        a queue in their order."""
+        """Sends the jobs that ``where`` names to another queue, as ``JobEntry.move`` does; jobs of
+        a queue keep their order."""
         name = checked_queue(queue)
         if name in self._queues:
             return Outcome()
@@ -96,7 +96,7 @@ class JobHolder(OnServer):
 
     @property
     def _queues(self) -> tuple[str, ...]:
-        """The names of the queues that it reads."""
+        """The names of the queues that are read."""
         return ()
 
     def _pages(self, where: Filter) -> Pages:

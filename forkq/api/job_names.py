@@ -20,7 +20,7 @@ SECRET_FOR: Final = 10.0
 
 
 class Namer:
-    """Makes names of jobs with the secret of a deployment, and shows that to nobody."""
+    """Makes names of jobs with the secret of a deployment, which it never shows."""
 
     __slots__ = ("_secret",)
 
@@ -32,8 +32,9 @@ class Namer:
         return hashlib.blake2b(raw, digest_size=8, key=self._secret).hexdigest()
 
     def agree(self, server: Server) -> Namer:
-        """The namer with the secret that is in Redis; this one, whose secret is put there, if there
-        was none. This one, too, if Redis refuses that. Raises ServerUnavailable."""
+        """Agrees with other processes on a secret. Returns the namer with the secret that is in
+        Redis. If there is none, or Redis refuses, it returns this namer, whose secret it writes
+        there if it may. Raises ServerUnavailable."""
         name = server.keys.secret
         with server.connection() as connection:
             [found] = connection.pipeline([("GET", name)])
@@ -50,7 +51,7 @@ _known: WeakKeyDictionary[Server, tuple[Namer, float]] = WeakKeyDictionary()
 
 
 def agreed_namer(server: Server) -> Namer:
-    """The one on which all processes of this deployment, or of this shard, agree. Raises
+    """The namer on which all processes of this deployment, or of this shard, agree. Raises
     ServerUnavailable."""
     namer, until = _known.get(server, (None, 0.0))
     if namer is None or time.monotonic() >= until:

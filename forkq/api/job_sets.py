@@ -19,7 +19,7 @@ from .pages import Pages, SelectedPages, SetPages, scan, selected
 
 class JobSet(JobHolder):
     """A sorted set of jobs; use ``ScheduledSet``, ``RetrySet`` or ``DeadSet``. Without a server it
-    is that of the default one."""
+    is the set of the default server."""
 
     __slots__ = ()
 
@@ -42,7 +42,8 @@ class JobSet(JobHolder):
     def page(
         self, offset: int = 0, count: int = 25, *, newest_first: bool = False
     ) -> list[JobEntry]:
-        """``count`` jobs from the one with the number ``offset`` on. Any page costs the same."""
+        """A page of ``count`` jobs, from the job with the number ``offset`` on. Any page costs the
+        same."""
         order = ("REV",) if newest_first else ()
         last = offset + count - 1
         command = ("ZRANGE", self._key, offset, last, *order, "WITHSCORES")
@@ -60,8 +61,8 @@ class JobSet(JobHolder):
         return self.size if where == EVERY else sum(1 for _ in self.scan(where))
 
     def groups(self, where: Filter = EVERY, *, most: int = 100_000) -> FailureGroups:
-        """Its jobs grouped by class and error, the largest group first; of a larger set only
-        ``most`` jobs, those with the highest scores: the latest deaths."""
+        """The jobs of the set grouped by class and error, the largest group first; of a larger set
+        only ``most`` jobs, those with the highest scores: the latest deaths."""
         return grouped(self.server, (self.location,), where, most)
 
     def retry_all(
@@ -73,7 +74,8 @@ class JobSet(JobHolder):
         most: int | None = None,
         progress: OnProgress | None = None,
     ) -> Outcome:
-        """Sends them to their queues now, as ``JobEntry.retry`` does; the oldest first."""
+        """Sends the jobs that ``where`` names to their queues now, as ``JobEntry.retry`` does; the
+        oldest first."""
         orders = Orders(where, dry_run, most, progress)
         return self._act(lambda e, at: retried(e.checked_job(), at, fresh=fresh), orders)
 
@@ -85,13 +87,14 @@ class JobSet(JobHolder):
         most: int | None = None,
         progress: OnProgress | None = None,
     ) -> Outcome:
-        """Sends them to their queues now, as ``JobEntry.add_to_queue`` does."""
+        """Sends the jobs that ``where`` names to their queues now, as ``JobEntry.add_to_queue``
+        does."""
         orders = Orders(where, dry_run, most, progress)
         return self._act(lambda e, at: enqueued(e.checked_job(), at), orders)
 
     def clear(self) -> int:
-        """Deletes all at once, and frees their memory in the background. Returns how many there
-        were. This cannot be undone; ``delete_all(undo=True)`` can."""
+        """Deletes all jobs of the set at once, and frees their memory in the background. Returns
+        how many there were. This cannot be undone; ``delete_all(undo=True)`` can."""
         # Raises WrongType: another program's value is not deleted.
         self.server.ask(("ZCARD", self._key))
         [count, _] = self.server.ask_at_once(("ZCARD", self._key), ("UNLINK", self._key))

@@ -43,7 +43,7 @@ class JobEvent:
 
 
 def crash_of(record: dict[str, Any]) -> Crash:
-    """One crash record of a payload."""
+    """The Crash that a crash record of a payload tells of."""
     number, code = record.get("signal"), record.get("exit")
     rss, ran = record.get("rss"), record.get("ran")
     why = text(record.get("reason")) or (signal_name(number) if number else f"exit code {code}")
@@ -59,7 +59,7 @@ def crash_of(record: dict[str, Any]) -> Crash:
 
 
 def events(job: Payload, location: Location, score: float) -> tuple[JobEvent, ...]:
-    """What is known, in order of time."""
+    """The known events in the life of a job, in order of time."""
     error = text(job.get("error_class"))
     again = job.get("retried_at") is not None
     count = job.get("retry_count")
@@ -83,7 +83,7 @@ def events(job: Payload, location: Location, score: float) -> tuple[JobEvent, ..
 
 
 def retries_of(job: Payload) -> int | None:
-    """How many retries it may have; None if time limits them."""
+    """How many retries a job may have; None if time limits them."""
     if _window(job):
         return None
     retry = job.get("retry", True)
@@ -106,6 +106,7 @@ def dies_at(job: Payload, due: float) -> float | None:
 
 
 def _window(job: Payload) -> float | None:
-    """For how many seconds after its first failure it is retried; None if a count limits that."""
+    """For how many seconds after its first failure a job is retried; None if a count limits
+    that."""
     window: Any = job.get("retry_for")
     return min(window, _LONGEST) if type(window) in (int, float) and window > 0 else None

@@ -88,7 +88,7 @@ def _masked(value: Any) -> Any:
 
 
 def _json(text: str) -> Any:
-    """The object or array that the text is; None if it is none, or one that cannot be read."""
+    """The object or array of JSON in the text; None if there is none that can be read."""
     if text.lstrip()[:1] not in {"{", "["}:
         return None
     try:
@@ -98,7 +98,8 @@ def _json(text: str) -> Any:
 
 
 def _masked_words(text: str) -> str:
-    """Each pattern is tried where the text has what it begins with: most texts have nothing."""
+    """The text with its secrets masked. Each pattern is tried where the text has what it begins
+    with: most texts have nothing."""
     if '":' in text or '" :' in text:
         text = _PAIR.sub(_masked_pair, text)
     if "://" in text and "@" in text:
@@ -110,12 +111,14 @@ def _masked_words(text: str) -> str:
 
 
 def _masked_pair(found: re.Match[str]) -> str:
-    """A key and its value in text that is not all JSON: cut off, or with bytes that are no text."""
+    """A key and its masked value, in text that is not all JSON: cut off, or with bytes that are no
+    text."""
     return f'{found[1]}"{MASK}"' if is_secret(found[1]) else found[0]
 
 
 def _masked_url(found: re.Match[str]) -> str:
-    """A password may have an @ and a /, so it ends at the last @ of the word."""
+    """A URL with its password masked. A password may have an @ and a /, so it ends at the last @ of
+    the word."""
     word: str = found[0]
     user, end = _USER.search(word), word.rfind("@")
     return word if user is None or end < user.end() else f"{word[: user.end()]}{MASK}{word[end:]}"
@@ -126,6 +129,7 @@ def _masked_setting(found: re.Match[str]) -> str:
 
 
 def _each(names: Sequence[str]) -> Iterator[str]:
-    """One for each argument, without end if the last parameter takes all further ones."""
+    """The name of the parameter of each argument, without end if the last parameter takes all
+    further ones."""
     for name in names:
         yield from repeat(name) if name.startswith("*") else (name,)

@@ -67,7 +67,7 @@ class ClassMetrics:
 
 @dataclass(frozen=True, slots=True)
 class Deploy:
-    """A deploy mark: ``at`` in epoch seconds, to the minute."""
+    """A deploy mark: its label, and ``at`` in epoch seconds, to the minute."""
 
     at: float
     label: str
@@ -115,7 +115,7 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many runs it has."""
+        """How many runs the histogram has."""
         return sum(self.buckets)
 
     def percentile(self, percent: float) -> float | None:
@@ -124,7 +124,7 @@ class Histogram:
         return percentile(self.buckets, self.bounds, percent)
 
     def percentiles(self) -> tuple[float | None, float | None, float | None]:
-        """p50, p95 and p99."""
+        """The percentiles p50, p95 and p99."""
         return self.percentile(50), self.percentile(95), self.percentile(99)
 
 
@@ -138,8 +138,8 @@ class Metrics(OnServer):
     __slots__ = ()
 
     def over(self, minutes: int = 60, *, at: float | None = None) -> MetricsReport:
-        """All classes in the ``minutes`` before ``at`` (epoch seconds, default: now), by minute; by
-        ten minutes if that is longer than 8 hours (at most 3 days)."""
+        """The figures of all classes in the ``minutes`` before ``at`` (epoch seconds, default:
+        now), by minute; by ten minutes if that is longer than 8 hours (at most 3 days)."""
         check_minutes(minutes, MOST_TENS)
         times = intervals(minutes, at)
         step = times.step
@@ -167,7 +167,7 @@ class Metrics(OnServer):
     def histograms(
         self, jobs: Sequence[str], minutes: int = 60, *, at: float | None = None
     ) -> dict[str, Histogram]:
-        """Those of several classes, in few round trips."""
+        """The run times of several classes, in few round trips."""
         check_minutes(minutes, MOST_MINUTES)
         times = intervals(minutes, at)
         names = [(job, minute) for job in jobs for minute in times.histogram_names]

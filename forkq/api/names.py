@@ -8,8 +8,8 @@ from ..limits.patterns import decoded_names
 
 
 def suspects_among(names: Iterable[str], index: Iterable[bytes] | None) -> list[str]:
-    """Those of the queues ``names`` that may have suspects: all of them if ``index``, the members
-    of ``Keys.suspected``, is None, because that key is damaged."""
+    """The queues among ``names`` that may have suspects: all of them if ``index``, the members of
+    ``Keys.suspected``, is None, because that key is damaged."""
     if index is None:
         return list(names)
     having = set(decoded_names(index))

@@ -41,8 +41,8 @@ class Pages(Protocol):
         """How many entries Redis reads to find one of the last page."""
 
     def end_at_last(self) -> int:
-        """From now on the end is behind the entry that is the last one now; later ones are not
-        read. Returns how many entries there are."""
+        """Makes the entry that is the last one now the end: later ones are not read. Returns how
+        many entries there are."""
 
     def next(self, count: int = PAGE) -> list[JobEntry]:
         """The next entries; none at the end."""
@@ -76,7 +76,7 @@ class SetPages:
 
     @property
     def depth(self) -> int:
-        """A set finds each member by itself."""
+        """Returns 0: Redis finds each member of a set by itself."""
         return 0
 
     def next(self, count: int = PAGE) -> list[JobEntry]:
@@ -94,7 +94,8 @@ class SetPages:
         ]
 
     def end_at_last(self) -> int:
-        """By score and member, as Redis sorts them."""
+        """Makes the member that is the last one now the end, by score and member, as Redis sorts
+        them."""
         key = set_key(self.server.keys, self.location)
         asked = ("ZCARD", key), ("ZRANGE", key, -1, -1, "WITHSCORES")
         size, last = self.server.ask_leniently(*asked)
@@ -102,7 +103,7 @@ class SetPages:
         return size or 0
 
     def removed(self, members: Collection[bytes]) -> None:
-        """Nothing to do: a place in a set does not depend on other members."""
+        """Does nothing: a place in a set does not depend on other members."""
 
 
 class SelectedPages:
@@ -128,7 +129,7 @@ class SelectedPages:
         self._entries = entries
 
     def end_at_last(self) -> int:
-        """They were selected before, so none comes."""
+        """Returns how many entries were selected: none comes later."""
         return self._count
 
     def next(self, count: int = PAGE) -> list[JobEntry]:
@@ -136,7 +137,7 @@ class SelectedPages:
         return list(islice(self._entries, count))
 
     def removed(self, members: Collection[bytes]) -> None:
-        """Nothing to do: they are known."""
+        """Does nothing: the entries are known."""
 
 
 class ListPages:
@@ -172,7 +173,8 @@ class ListPages:
 
     @property
     def depth(self) -> int:
-        """All from the end of its list on."""
+        """How many entries Redis reads to find one of the last page: all from the end of its list
+        on."""
         return self._read
 
     @property
@@ -206,7 +208,8 @@ class ListPages:
         return entries
 
     def end_at_last(self) -> int:
-        """By their number: jobs are pushed to the left end, so those that come are read last."""
+        """Makes the number of entries now the end: jobs are pushed to the left end, so later ones
+        are read last."""
         found = self.server.ask_leniently(*(("LLEN", key) for key in self._lists()))
         sizes = [size or 0 for size in found]
         self._left, self._again = sizes, list(sizes)
@@ -218,7 +221,7 @@ class ListPages:
         return [suspects if alone else own for alone in self._line]
 
     def _begin(self, number: int) -> None:
-        """The next page is the first one of that list."""
+        """Makes the first page of that list the next one."""
         self._number, self._read, self._last = number, 0, b""
         self._window, self._before = [], b""
 
@@ -233,9 +236,10 @@ class ListPages:
         return min(count, self._left[self._number])
 
     def _bound(self, count: int, *, is_lost: bool) -> None:
-        """``count`` entries less are left. If the last one that was read was lost, the page is the
-        first one again: what stood before that one is then read once more, but all entries once
-        only, so that the reading ends where jobs are fetched faster than they are read."""
+        """Notes that ``count`` entries less are left. If the last one that was read was lost, the
+        page is the first one again: what stood before that one is then read once more, but all
+        entries once only, so that the reading ends where jobs are fetched faster than they are
+        read."""
         if self._left is None:
             return
         again = min(self._again[self._number], self._read) if is_lost else 0
@@ -243,7 +247,7 @@ class ListPages:
         self._left[self._number] += again - count
 
     def removed(self, members: Collection[bytes]) -> None:
-        """The next page begins so many entries nearer to the end."""
+        """Makes the next page begin that many entries nearer to the end."""
         left = [member for member in self._window if member not in members]
         self._read -= len(self._window) - len(left)
         self._before = self._last = left[-1] if left else self._before
@@ -258,7 +262,7 @@ def scan(pages: Pages, where: Filter) -> Iterator[JobEntry]:
 
 
 def selected(server: Server, location: Location, keys: Iterable[str]) -> Iterator[JobEntry]:
-    """Those members of a set that have one of these ``JobEntry.key``."""
+    """Reads the members of a set that have one of these ``JobEntry.key``."""
     wanted: dict[float, set[str]] = {}
     for key in keys:
         score = score_in(key)
@@ -271,7 +275,7 @@ def selected(server: Server, location: Location, keys: Iterable[str]) -> Iterato
 def _of_score(
     server: Server, location: Location, score: float, chosen: set[str]
 ) -> Iterator[JobEntry]:
-    """Those of the members with this score that are chosen; mostly there is only one."""
+    """The chosen ones among the members with this score; mostly there is only one."""
     pages, count = SetPages(server, location, score=score), 4
     while chosen and (page := pages.next(count)):
         for entry in page:
@@ -286,7 +290,7 @@ def _of_score(
 def selected_in_queue(
     server: Server, queue: str, keys: Iterable[str], near: int
 ) -> Iterator[JobEntry]:
-    """Those of the queue's jobs that have one of these ``JobEntry.key``: first those around the
+    """Reads the jobs of a queue that have one of these ``JobEntry.key``: first those around the
     number ``near``, then nearer to the head, as far as the time allows."""
     wanted = set(keys)
     begin = max(0, near - _BEFORE)

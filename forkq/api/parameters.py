@@ -22,20 +22,20 @@ _lock = Lock()
 
 
 def defined_here(name: str) -> JobParameters | None:
-    """Those of the job of that name, if this process has imported it."""
+    """The parameters of the job of that name, if this process has imported it."""
     spec = registry.find(name)
     return None if spec is None else JobParameters(spec.parameters, spec.is_secret)
 
 
 def known(server: Server, name: str) -> JobParameters | None:
-    """Those of the job of that name; None if neither this process nor a child has defined it. Asks
-    Redis every few seconds at most. Raises ServerUnavailable."""
+    """The parameters of the job of that name; None if neither this process nor a child has defined
+    it. Asks Redis every few seconds at most. Raises ServerUnavailable."""
     found = defined_here(name)
     return _published(server, name) if found is None and 0 < len(name) <= _LONGEST else found
 
 
 def _published(server: Server, name: str) -> JobParameters | None:
-    """What the last child has published that booted on this server."""
+    """The parameters of the job that the last child has published which booted on this server."""
     now = time.monotonic()
     with _lock:
         answers = _answers.setdefault(server, {})

@@ -81,21 +81,22 @@ class ProcessSet(OnServer):
         ]
 
     def quiet(self, *identities: str) -> int:
-        """They fetch no more jobs; running jobs go on. There is no way back but a restart."""
+        """Has the processes fetch no more jobs; running jobs go on. There is no way back but a
+        restart."""
         return self._order("TSTP", identities)
 
     def stop(self, *identities: str) -> int:
-        """They stop as at TERM. The master starts a new child in the place of each that it did not
-        stop itself; stop a whole tree on its host (``forkq stop``)."""
+        """Has the processes stop as at TERM. The master starts a new child in the place of each
+        that it did not stop itself; stop a whole tree on its host (``forkq stop``)."""
         return self._order("TERM", identities)
 
     def dump_stacks(self, *identities: str) -> int:
-        """They log the stack of each thread, with the job that it runs; look into their logs. The
-        stacks do not come to Redis."""
+        """Has the processes log the stack of each thread, with the job that it runs; look into
+        their logs. The stacks do not come to Redis."""
         return self._order("TTIN", identities)
 
     def _order(self, signal: str, identities: Sequence[str]) -> int:
-        """Leaves the order for those of the processes that live, as Sidekiq's web UI does."""
+        """Leaves the order for the processes that live, as Sidekiq's web UI does."""
         server = self.server
         found = [server.keys.signals(one.identity) for one in living(server, list(identities))]
         orders = (c for key in found for c in (("LPUSH", key, signal), ("EXPIRE", key, _ORDER_TTL)))
@@ -104,8 +105,8 @@ class ProcessSet(OnServer):
 
 
 def untaken(identities: Sequence[str], server: Server | None = None) -> list[str]:
-    """Those of these processes that have not taken their orders yet, or never did: ask before
-    orders are forgotten."""
+    """The processes that have not taken their orders yet, or never did: ask before orders are
+    forgotten."""
     server = server or default_server()
     left = server.ask(*(("EXISTS", server.keys.signals(one)) for one in identities))
     return [identity for identity, is_left in zip(identities, left, strict=True) if is_left]

@@ -49,7 +49,7 @@ class Process:
     refused: str = ""
 
     def serves(self, queue: str) -> bool:
-        """Whether it fetches from that queue, by name or by a pattern."""
+        """Whether the process fetches from that queue, by name or by a pattern."""
         return matches_any(queue, self.queues)
 
 
@@ -60,7 +60,8 @@ def processes(server: Server | None = None) -> list[Process]:
 
 
 def living(server: Server, names: list[str]) -> list[Process]:
-    """Those of these identities that have a record that can be read."""
+    """The processes of the identities ``names`` that have a record which can be read, by host and
+    age."""
     if not names:
         return []
     moment = server.now()

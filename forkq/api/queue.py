@@ -29,8 +29,8 @@ from .stats import latency
 
 
 class Queue(JobHolder):
-    """The queue of that name, whether it has jobs or not. Without a server it is that of the shard
-    that has the queue.
+    """The queue of that name, whether it has jobs or not. Without a server it is the queue on its
+    shard.
 
     Each attribute is read from Redis when it is used. ``limit``, ``process_limit`` and ``rate`` are
     the rules in force: those set at run time, else those of this process's configuration. Setting
@@ -59,14 +59,14 @@ class Queue(JobHolder):
 
     @property
     def size(self) -> int:
-        """How many jobs are queued in it, its suspects included."""
+        """How many jobs are queued in the queue, its suspects included."""
         sizes = self._of_lists("LLEN")
         return sum(int(size or 0) for size in sizes)
 
     @property
     def busy(self) -> int:
-        """How many of its jobs are in progress, on all hosts; of Sidekiq's processes as of their
-        last heartbeats."""
+        """How many jobs of the queue are in progress, on all hosts; in Sidekiq's processes as of
+        their last heartbeats."""
         leases = int(self._ask("HLEN", self._keys.inflight(self.name)))
         return leases + busy_in_sidekiq(self.server)[self.name]
 
@@ -78,12 +78,12 @@ class Queue(JobHolder):
 
     @property
     def paused(self) -> bool:
-        """Whether it is paused: no child fetches from it."""
+        """Whether the queue is paused: no child fetches from it."""
         return bool(self._ask("SISMEMBER", self._keys.paused, self.name))
 
     def pause(self, by: str = "") -> bool:
-        """Stops all children on all hosts from fetching from it; its running jobs go on. ``by`` is
-        who has it paused, for others to see. Returns whether it was not paused before."""
+        """Stops all children on all hosts from fetching from the queue; its running jobs go on.
+        ``by`` is who has it paused, for others to see. Returns whether it was not paused before."""
         named = ("HSET", self._keys.paused_by, self.name, f"{now():.0f} {cut(by)}")
         unnamed = ("HDEL", self._keys.paused_by, self.name)
         with self.server.connection() as connection:
@@ -101,7 +101,7 @@ class Queue(JobHolder):
 
     @property
     def limit(self) -> int | None:
-        """How many of its jobs may be in progress on all hosts; None: any number."""
+        """How many jobs of the queue may be in progress on all hosts; None: any number."""
         return self._rules().limit
 
     @limit.setter
@@ -110,7 +110,7 @@ class Queue(JobHolder):
 
     @property
     def process_limit(self) -> int | None:
-        """How many of its jobs may be in progress in one child; None: any number."""
+        """How many jobs of the queue may be in progress in one child; None: any number."""
         return self._rules().process_limit
 
     @process_limit.setter
@@ -119,7 +119,8 @@ class Queue(JobHolder):
 
     @property
     def rate(self) -> str | None:
-        """How many of its jobs may start in a period, such as "100/minute"; None: any number."""
+        """How many jobs of the queue may start in a period, such as "100/minute"; None: any
+        number."""
         rate = self._rules().rate
         return None if rate is None else rate_text(rate)
 
@@ -129,8 +130,8 @@ class Queue(JobHolder):
 
     @property
     def burst(self) -> float | None:
-        """How many of its jobs may start at once, if ``set_rate`` or the configuration says so;
-        else None."""
+        """How many jobs of the queue may start at once, if ``set_rate`` or the configuration says
+        so; else None."""
         rate = self._rules().rate
         return None if rate is None else rate.burst
 
@@ -152,9 +153,9 @@ class Queue(JobHolder):
         self.server.run(RULES_CHANGE, lists, (self.name, *written))
 
     def scan(self, where: Filter = EVERY, *, newest_first: bool = False) -> Iterator[JobEntry]:
-        """Its queued jobs that ``where`` names, the suspects before the others, of each the next
-        one first. Reads page after page: a job that is there all the time comes, even if others are
-        pushed and fetched meanwhile."""
+        """The queued jobs that ``where`` names: first the suspects, then the others, in both the
+        next one first. Reads page after page: a job that is there all the time comes, even if
+        others are pushed and fetched meanwhile."""
         if where.keys is not None and where.near is not None:
             near = min(where.near, self.size)
             found = selected_in_queue(self.server, self.name, where.keys, near)
@@ -164,8 +165,8 @@ class Queue(JobHolder):
     def page(
         self, offset: int = 0, count: int = 25, *, newest_first: bool = False
     ) -> list[JobEntry]:
-        """``count`` queued jobs from the one with the number ``offset`` on, in the order of
-        ``scan``; 0 is the next one."""
+        """A page of ``count`` queued jobs from the job with the number ``offset`` on, in the order
+        of ``scan``; 0 is the next one."""
         pages = ListPages(self.server, self.name, newest_first=newest_first, offset=offset)
         found = pages.next(count)
         if pages.goes_on and len(found) < count:
@@ -178,9 +179,9 @@ class Queue(JobHolder):
         return found is not None and found.delete()
 
     def clear(self) -> int:
-        """Deletes all its queued jobs at once, and frees their memory in the background. Its name
-        leaves the list of queues, as in Sidekiq, until the next push. Jobs in progress go on.
-        Returns how many there were. This cannot be undone."""
+        """Deletes all queued jobs of the queue at once, and frees their memory in the background.
+        Its name leaves the list of queues, as in Sidekiq, until the next push. Jobs in progress go
+        on. Returns how many there were. This cannot be undone."""
         [_, suspects] = self._of_lists("LLEN")  # raises WrongType: that value is not deleted
         parts = [(self._keys.queue(self.name), self._keys.queues)]
         if suspects is not None:
@@ -193,7 +194,7 @@ class Queue(JobHolder):
 
     @property
     def in_flight(self) -> list[RunningJob]:
-        """Its jobs in progress, on all hosts, the longest first."""
+        """The jobs of the queue that are in progress, on all hosts, the longest first."""
         return [job for job in running(server=self.server) if job.queue == self.name]
 
     @property
@@ -202,7 +203,7 @@ class Queue(JobHolder):
         return [process for process in processes(self.server) if process.serves(self.name)]
 
     def report(self) -> QueueReport:
-        """All that tells why it drains or does not."""
+        """A report with all that tells why the queue drains or does not."""
         [report] = queue_reports(self.name, server=self.server)
         return report
 
@@ -211,8 +212,8 @@ class Queue(JobHolder):
         return in_force(configured, self._ask("HGETALL", self._keys.control(self.name)))
 
     def _of_lists(self, command: str, *arguments: Any) -> list[Any]:
-        """The replies for its own list and for that of its suspects; None for the latter if it is
-        damaged. Raises WrongType for the former."""
+        """The replies for the queue's own list and for the list of its suspects; None for the
+        latter if it is damaged. Raises WrongType for the former."""
         both = (self._keys.queue(self.name), self._keys.suspects(self.name))
         return self.server.ask_leniently(*((command, key, *arguments) for key in both), strict=1)
 

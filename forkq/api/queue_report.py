@@ -46,7 +46,7 @@ class Hold:
 class Crew:
     """The processes that serve a queue, counted: ``size``, of which some are ``quiet``, ``silent``,
     or ``refused`` something by Redis; each counts once, in this order. The others have ``threads``,
-    of which some are ``free`` as of the last heartbeats. ``of_forkq``: those of forkq's own that
+    of which some are ``free`` as of the last heartbeats. ``of_forkq``: how many of forkq's own
     fetch. ``orders``: the lists of queues of those that fetch."""
 
     size: int
@@ -60,7 +60,7 @@ class Crew:
 
     @classmethod
     def of(cls, members: Iterable[Process]) -> Crew:
-        """Counts them."""
+        """Counts these processes."""
         every = list(members)
         fetching = [one for one in every if not one.quiet]
         beating = [one for one in fetching if one.silent_for <= SILENT]
@@ -96,7 +96,7 @@ class QueueReport:
 
     @property
     def threads(self) -> int:
-        """How many threads serve it, among other queues."""
+        """How many threads serve the queue, among other queues."""
         return sum(process.concurrency for process in self.served_by)
 
 
@@ -121,7 +121,8 @@ def queue_reports(*names: str, server: Server | None = None) -> list[QueueReport
 
 
 def _some_block(server: Server) -> bool:
-    """Whether a rule of this process's configuration says so: none is set at run time."""
+    """Whether a rule makes a queue a blocking one. Only the configuration of this process can have
+    such a rule."""
     return any(rules.blocking for rules in server.rules.entries.values())
 
 
@@ -158,8 +159,8 @@ def holds(
     *,
     process_limit_reached: bool,
 ) -> Iterator[Hold]:
-    """What holds a queue with jobs, the worst first; nothing of an empty one. ``blocking`` are the
-    queues that have this rule. Asks nothing."""
+    """The reasons why no job of a queue starts, the worst first; none for an empty queue.
+    ``blocking`` are the queues that have this rule. Asks nothing."""
     if state.size > 0:
         if state.paused:
             yield Hold("paused", _paused(state))
@@ -223,7 +224,7 @@ def _comes_before(first: str, second: str, order: Sequence[str]) -> bool:
 
 
 def _held_by_suspicion(state: QueueState, crew: Crew) -> Iterator[Hold]:
-    """Other jobs do not wait for the suspects of their queue."""
+    """The reason why suspects wait. Other jobs do not wait for the suspects of their queue."""
     if state.suspects == state.size:
         many = "1 suspect waits" if state.suspects == 1 else f"{state.suspects:,} suspects wait"
         none = "" if crew.of_forkq or not crew.size else ", which no process that serves it has"

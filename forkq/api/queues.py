@@ -50,12 +50,13 @@ class QueueState:
 
     @property
     def leased(self) -> int:
-        """How many of the jobs in progress its rules count: those in forkq's children."""
+        """How many of the jobs in progress are in forkq's children: these count for the rules of
+        the queue."""
         return self.busy - self.in_sidekiq
 
     @property
     def has_rules(self) -> bool:
-        """Whether it has any rule, or is paused."""
+        """Whether the queue has any rule, or is paused."""
         rules = (self.limit, self.process_limit, self.rate)
         return self.paused or bool(self.blocking) or any(rule is not None for rule in rules)
 
@@ -111,12 +112,12 @@ class Limits(OnServer):
         return sum(1 for _ in self)
 
     def get(self, name: str) -> QueueState:
-        """One queue and its rules."""
+        """The state of one queue, with its rules."""
         [state] = queues(name, server=self.server)
         return state
 
     def holders(self, name: str) -> list[RunningJob]:
-        """The jobs in progress that hold the slots of the queue's limit, the longest first."""
+        """The jobs in progress that count for the queue's limit, the longest first."""
         return WorkSet(self.server).of_queue(name)
 
 
@@ -174,7 +175,7 @@ def _with_pause(state: QueueState, notes: Mapping[bytes, bytes]) -> QueueState:
 
 
 def _tokens(rate: Rate, bucket: bytes | None, now: int) -> float:
-    """The tokens at ``now`` (epoch microseconds), counted as fetch.lua does."""
+    """How many tokens a queue has at ``now`` (epoch microseconds), counted as fetch.lua does."""
     most = capacity(rate)
     try:
         left, counted = map(float, (bucket or b"").split())

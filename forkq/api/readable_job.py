@@ -29,7 +29,7 @@ _LONGEST_BACKTRACE: Final = 1 << 20
 
 
 def text(value: Any) -> str:
-    """A value that should be text: "" for None, and a cut text for anything else."""
+    """The text of a value that should be text: "" for None, and a cut text for anything else."""
     if type(value) is str:
         return value
     return "" if value is None else str(value)[:200] if type(value) in (int, float, bool) else ""
@@ -49,13 +49,13 @@ def queue_of(job: Payload) -> str:
 
 
 def name_of(job: Payload) -> str:
-    """The class; of an ActiveJob the wrapped one."""
+    """The class of a job; for an ActiveJob the wrapped one."""
     name = text(job.get("class"))
     return text(job.get("wrapped")) or text(_active_job(job).get("job_class")) or name
 
 
 def is_active_job(job: Payload) -> bool:
-    """Whether Rails' ActiveJob pushed it."""
+    """Whether Rails' ActiveJob pushed the job."""
     return text(job.get("class")) in _WRAPPERS
 
 
@@ -66,8 +66,8 @@ def args_of(job: Payload) -> list[Any]:
 
 
 def class_of(job: Payload, raw: bytes) -> str:
-    """The class whose parameters the arguments are for. Of a payload that is no job, and has been
-    buried or not, that of the object in it; "" if there is none."""
+    """The class whose parameters the arguments are for. For a payload that is no job, buried or
+    not, it is the class of the object in it; "" if there is none."""
     name = text(job.get("class"))
     if job and name != MALFORMED:
         return name
@@ -76,8 +76,8 @@ def class_of(job: Payload, raw: bytes) -> str:
 
 
 def masked_args(job: Payload, parameters: JobParameters | None) -> list[Any]:
-    """The arguments with their secrets masked: all of them if the job has ``secret`` set; else by
-    what is known of its ``parameters``, by the keys of objects, and by their form."""
+    """The arguments with their secrets masked: all of them if the job has ``secret`` set; if not,
+    by what is known of its ``parameters``, by the keys of objects, and by their form."""
     args = args_of(job)
     if job.get("secret"):
         return masks.masked_args(args, ALL_SECRET)
@@ -99,7 +99,7 @@ def masked_job(job: Payload, parameters: JobParameters | None) -> Payload:
 
 
 def masked_payload(raw: str, parameters: JobParameters | None) -> str:
-    """A payload that is no job, with the secrets masked that are found in it: any program may have
+    """A payload that is no job, with the secrets masked that are found in it: a program may have
     written it for another one, which does run it."""
     value = _decoded(raw)
     if type(value) is not dict:
@@ -122,14 +122,14 @@ def backtrace_of(job: Payload) -> list[str]:
 
 
 def crashes_of(job: Payload) -> list[dict[str, Any]]:
-    """The crash records, as they stand."""
+    """The crash records of a job, as its payload has them."""
     marks = job.get(KEY)
     found = marks.get("crashes") if type(marks) is dict else None
     return [one for one in found if type(one) is dict] if type(found) is list else []
 
 
 def _decoded(raw: str) -> Any:
-    """The value of that JSON; None if it cannot be read."""
+    """The value in that JSON; None if it cannot be read."""
     try:
         return msgspec.json.decode(bounded(raw.encode()))
     except (ValueError, RecursionError, msgspec.MsgspecError, MalformedPayload):
@@ -137,7 +137,7 @@ def _decoded(raw: str) -> Any:
 
 
 def _active_job(job: Payload) -> dict[str, Any]:
-    """What ActiveJob wraps; empty for another job."""
+    """The job that ActiveJob wraps; empty for another job."""
     args = job.get("args") if is_active_job(job) else None
     first = args[0] if type(args) is list and args else None
     return first if type(first) is dict else {}

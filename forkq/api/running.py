@@ -67,7 +67,7 @@ class RunningJob:
 
 
 class _Lease(NamedTuple):
-    """One field of a queue's in-flight hash, and the identity that holds it."""
+    """One field of a queue's in-flight hash, and the identity that owns the lease."""
 
     queue: str
     field: bytes
@@ -75,7 +75,7 @@ class _Lease(NamedTuple):
 
     @property
     def sequence(self) -> int:
-        """Which of its owner's leases it is, as the owner counts."""
+        """The sequence number of the lease, as its owner counts."""
         return int(_number(self.field.rpartition(b"/")[2]))
 
 
@@ -159,8 +159,8 @@ class WorkSet(OnServer):
         return [job for job in self if job.identity == identity]
 
     def dump_stack(self, jid: str) -> bool:
-        """Has the process that runs the job log the stacks of its threads (the stack does not come
-        to Redis). Returns whether the job runs in a process that takes orders."""
+        """Has the process that runs the job log the stacks of its threads; the stacks do not come
+        to Redis. Returns whether the job runs in a process that takes orders."""
         job = self.find(jid)
         return job is not None and ProcessSet(self.server).dump_stacks(job.identity) == 1
 
@@ -191,8 +191,8 @@ def _in_sidekiq(server: Server) -> Iterator[tuple[str, _Work, dict[str, Any]]]:
 def _reported(
     server: Server, names: list[str], leases: list[_Lease], at: float
 ) -> list[RunningJob]:
-    """The jobs in the last heartbeats of the processes with these identities, but those that have
-    ended since: their leases are gone."""
+    """The jobs in the last heartbeats of the processes with these identities, without those that
+    have ended since: their leases are gone."""
     held = {(lease.queue, lease.owner, lease.sequence) for lease in leases}
     jobs = (_running_job(*place, raw, at, held) for place, raw in _threads(server, names).items())
     return [job for job in jobs if job is not None]
@@ -227,8 +227,8 @@ def _leases(server: Server) -> list[_Lease]:
 def _with_leased(
     server: Server, jobs: list[RunningJob], leases: list[_Lease], at: float
 ) -> list[RunningJob]:
-    """``jobs``, and what no heartbeat tells of: the jobs that have begun since, and those of owners
-    that send none."""
+    """The jobs in ``jobs``, and those of which no heartbeat tells: the jobs that have begun since,
+    and those of owners that send none."""
     known = {(job.identity, job.jid) for job in jobs}
     leased = _leased(server, leases, at)
     if any(not job.heartbeat or (job.identity, job.jid) not in known for job in leased):
@@ -258,8 +258,8 @@ def _leased(server: Server, leases: list[_Lease], at: float) -> list[RunningJob]
 
 
 def _begun(server: Server, leases: list[_Lease]) -> Iterator[_Held]:
-    """Those that their owners have begun: a child begins its jobs in the order in which it leases
-    them, each of its threads one."""
+    """The leases whose jobs their owners have begun: a child begins its jobs in the order in which
+    it leases them, each of its threads one."""
     owners = _owners(server, {lease.owner for lease in leases})
     of_owner: dict[str, list[_Lease]] = defaultdict(list)
     for lease in sorted(leases, key=lambda lease: lease.sequence):
@@ -270,7 +270,8 @@ def _begun(server: Server, leases: list[_Lease]) -> Iterator[_Held]:
 
 
 def _owners(server: Server, identities: Iterable[str]) -> dict[str, _Owner]:
-    """What their records say, by identity. Without a record, an owner sends no heartbeat."""
+    """What the records of these owners say, by identity. Without a record, an owner sends no
+    heartbeat."""
     names = sorted(identities)
     questions = (
         question
@@ -285,13 +286,13 @@ def _owners(server: Server, identities: Iterable[str]) -> dict[str, _Owner]:
 
 
 def _owner(left: Any, beat: Any, concurrency: Any) -> _Owner:
-    """``left``: milliseconds; -1: the record does not expire."""
+    """What one record says. It expires in ``left`` milliseconds; -1: it does not expire."""
     beats = left == -1 or (left or 0) > _FRESH
     return _Owner(beats, _number(beat), int(_number(concurrency)))
 
 
 def _readable(server: Server, held: list[_Held]) -> list[_Held]:
-    """Those whose payloads are read: of the owners that send heartbeats, no large ones."""
+    """The leases whose payloads are read. For owners that send heartbeats, large ones are not."""
     beating = [one for one in held if one[1].beats][:_MOST_READ]
     silent = [one for one in held if not one[1].beats]
     asked = (("HSTRLEN", server.keys.inflight(one.queue), one.field) for one, _ in beating)
@@ -373,7 +374,7 @@ def _number(text: bytes | None) -> float:
 
 
 def _in_seconds(length: float | timedelta | None) -> float:
-    """-1 without a bound, so that a job that started in this second is included."""
+    """A bound in seconds; -1 without one, so that a job that started in this second is included."""
     if length is None:
         return -1.0
     return length.total_seconds() if isinstance(length, timedelta) else length

@@ -67,7 +67,7 @@ class Day:
 
 
 def stats(server: Server | None = None) -> Stats:
-    """All figures of now; 0 for a key that holds another type (``damaged_keys``). Raises
+    """All counts as of now; 0 for a key that holds another type (``damaged_keys``). Raises
     ServerUnavailable."""
     server = server or default_server()
     names = server.keys
@@ -96,7 +96,7 @@ def stats(server: Server | None = None) -> Stats:
 
 
 def queue_names(server: Server | None = None) -> list[str]:
-    """The names of all queues that were ever pushed to or have suspects, sorted. Raises
+    """The names of all queues that were ever pushed to or have suspects, in order. Raises
     ServerUnavailable."""
     return _queue_names(server or default_server())[0]
 

@@ -30,18 +30,18 @@ class Intervals:
 
     @property
     def metric_names(self) -> list[str]:
-        """Of the hashes of all classes."""
+        """The names of the hashes of all classes."""
         minutes = [f"{moment:%y%m%d}|{moment.hour}:{moment:%M}" for moment in self.moments]
         return minutes if self.step == 60 else [minute[:-1] for minute in minutes]
 
     @property
     def histogram_names(self) -> list[str]:
-        """Of the histograms of one class."""
+        """The names of the histograms of one class."""
         return [f"{moment.day}-{moment.hour}:{moment.minute}" for moment in self.moments]
 
     @property
     def days(self) -> list[str]:
-        """Of the deploy marks."""
+        """The days of the deploy marks."""
         return sorted({f"{moment:%Y%m%d}" for moment in self.moments})
 
 
@@ -52,7 +52,8 @@ def check_minutes(minutes: int, most: int) -> None:
 
 
 def intervals(minutes: int, at: float | None) -> Intervals:
-    """The last ``minutes`` up to the one of ``at`` (epoch seconds), by minute or by ten minutes."""
+    """The intervals of the last ``minutes`` up to that of ``at`` (epoch seconds), by minute or by
+    ten minutes."""
     step = 60 if minutes <= MOST_MINUTES else 600
     last = int((now() if at is None else at) // step) * step
     count = -(-minutes * 60 // step)
@@ -63,7 +64,8 @@ def intervals(minutes: int, at: float | None) -> Intervals:
 
 
 def counts_by_class(found: Mapping[Any, Any]) -> dict[str, list[int]]:
-    """Processed, failed and milliseconds of each class in one hash, without what is no count."""
+    """The counts of each class in one hash (processed, failed, milliseconds), without what is no
+    count."""
     classes: dict[str, list[int]] = {}
     for field, value in found.items():
         job, _, what = field.decode("utf-8", "replace").rpartition("|")

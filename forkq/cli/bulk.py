@@ -128,7 +128,7 @@ def acts(command: Command) -> Command:
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """What those options say. ``most``: at most so many jobs."""
+    """How an action is to be done, by the options of ``acts``. It acts on ``most`` jobs at most."""
 
     dry_run: bool = False
     yes: bool = False
@@ -139,8 +139,8 @@ class How:
 @dataclass(frozen=True, slots=True)
 class Action:
     """What is done: ``verb`` and ``done`` are its name ("retry", "enqueued"), ``jobs`` what it is
-    about ("dead job"). ``run`` is a method of the API, such as ``JobSet.retry_all``.
-    ``loss`` says what goes for good because of so many jobs, if anything does."""
+    about ("dead job"). ``run`` is a method of the API, such as ``JobSet.retry_all``. ``loss`` says,
+    for a number of jobs, what goes for good because of them; "" if nothing does."""
 
     verb: str
     done: str
@@ -149,13 +149,13 @@ class Action:
     loss: Callable[[int], str] = lambda _: ""
 
     def counted(self, count: int) -> str:
-        """Such as "1,204 dead jobs"."""
+        """The number of jobs in words, such as "1,204 dead jobs"."""
         return plural(count, self.jobs)
 
 
 def perform(action: Action, where: Filter, how: How) -> int:
-    """Does it, after a question. Returns the exit code: 0 if at least one job was acted on (or
-    would be, in a dry run), 1 if none was, 130 after Ctrl-C."""
+    """Does the action, after a question. Returns the exit code: 0 if at least one job was acted on
+    (or would be, in a dry run), 1 if none was, 130 after Ctrl-C."""
     call = partial(action.run, where=where, most=how.most)
     if how.dry_run:
         return _report_dry_run(action, _counted(call), how)
@@ -245,17 +245,17 @@ def _summary(action: Action, outcome: Outcome) -> str:
 
 
 class Clearable(Protocol):
-    """A JobSet or a Queue."""
+    """What can be cleared: a JobSet or a Queue."""
 
     @property
     def size(self) -> int:
-        """How many jobs it has."""
+        """How many jobs there are."""
 
     def clear(self) -> int:
-        """Deletes them at once, for good."""
+        """Deletes all jobs at once, for good."""
 
     def delete_all(self, where: Filter = ..., *, undo: bool = ...) -> Outcome:
-        """Deletes them in batches."""
+        """Deletes all jobs in batches."""
 
 
 def clears(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -266,9 +266,9 @@ def clears(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def cleared(one: str, jobs: Clearable, how: How, *, undo: bool, empty: str = "") -> int:
-    """Clears after a question. Returns the exit code. Redis keeps what can be put back, so many
-    jobs are deleted for good, and at once; fewer ones without ``undo``. ``empty`` says that there
-    is no job, in better words than ``one``."""
+    """Clears after a question. Returns the exit code. Redis keeps what can be restored. So a great
+    many jobs are deleted for good, and at once; fewer ones only without ``undo``. ``empty`` says
+    that there is no job, in better words than ``one``."""
     count = jobs.size
     action = Action("clear", "deleted", one, partial(jobs.delete_all, undo=True))
     if not count:

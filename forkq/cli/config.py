@@ -102,7 +102,8 @@ def _text(value: object) -> str:
 
 
 def _origin(effective: Effective) -> str:
-    """The flag, the variable or the file; its key too if an environment's table has the value."""
+    """The origin of a value: the flag, the variable or the file, with its key if an environment's
+    table has the value."""
     origin = effective.origin
     return str(origin.file) if origin.name == effective.key else str(origin)
 

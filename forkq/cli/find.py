@@ -183,7 +183,8 @@ def ran_twice(jid: str, where: Server | Servers) -> dict[str, Any]:
 
 
 def ran_twice_text(found: Mapping[str, Any]) -> str:
-    """Such as "also in web1:4711:3f6c, which was cut off from Redis; it knew at ..."."""
+    """That a job ran twice, in words, such as "also in web1:4711:3f6c, which was cut off from
+    Redis; it knew at ..."."""
     return (
         f"also in {shown_name(found['identity'])}, which was cut off from Redis: it noticed at "
         f"{timestamp(found['at'])}"
@@ -210,7 +211,7 @@ def _crashes(marks: Any) -> dict[str, Any]:
 
 
 def _plain(crash: dict[str, Any]) -> dict[str, Any]:
-    """What forkq writes into a crash record, of what stands there."""
+    """The fields of a crash record that forkq writes; other programs may have written more."""
     known = ("at", "signal", "exit", "rss", "jobs", "host", "reason", "uptime", "stack", "alone")
     return {
         key: crash[key] for key in (*known, "ran") if isinstance(crash.get(key), str | int | float)
@@ -227,7 +228,8 @@ def _run_of(entry: JobEntry) -> dict[str, Any]:
 
 
 def _rows(entry: JobEntry, known: dict[str, Any], *, with_args: bool) -> Iterator[tuple[str, str]]:
-    """Name and value. Each crash has a row, and so has each of the first lines of its stack."""
+    """The names and values of what is known of a job. Each crash has a row, and so has each of the
+    first lines of its stack."""
     for name, value in known.items():
         if name not in ("error_message", "key", "tags", "crashes"):
             yield name, _shown(name, value)

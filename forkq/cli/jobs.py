@@ -47,8 +47,8 @@ _ROWS: Final = 50
 
 
 def _text(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
-    """Callback: raises BadParameter for an empty text, such as that of a variable that is not set.
-    It would let all jobs pass."""
+    """The text of an option; the option's callback. Raises BadParameter for an empty text, such as
+    that of a variable that is not set: it would let all jobs pass."""
     if value == "":
         raise click.BadParameter("it is empty; give a text, or leave the option out for all jobs")
     return value
@@ -88,7 +88,7 @@ def filters(command: Command) -> Command:
 
 
 def take_filter(flags: dict[str, Any]) -> Filter:
-    """The filter that those of ``flags`` make, which are removed."""
+    """Removes the options of ``filters`` from ``flags``, and returns the Filter that they make."""
     return Filter(**{name: flags.pop(name) for name in _NAMES})
 
 
@@ -104,14 +104,14 @@ def _refuse_weight(server: Server, queue: str | None) -> None:
 
 
 class JobSource(Protocol):
-    """What a JobSet has, and the queues together."""
+    """What gives jobs to a command: a JobSet, or all queues together."""
 
     def scan(self, where: Filter = ..., *, newest_first: bool = ...) -> Iterator[JobEntry]:
-        """Those that ``where`` names."""
+        """The jobs that ``where`` names."""
         ...
 
     def find(self, jid: str) -> JobEntry | None:
-        """The job with that id."""
+        """The job with that id; None if there is none."""
         ...
 
 
@@ -125,7 +125,7 @@ class JobPlace:
     newest_first: bool = False
 
     def empty(self, where: Filter) -> str:
-        """What is said if there is none."""
+        """The sentence that there is no such job."""
         return JOBS[self.location].empty.brief if where == EVERY else f"no {self.one} matches"
 
 
@@ -159,7 +159,7 @@ DELETE = Verb(
 
 
 def job_group(name: str, help_: str, place: JobPlace, verbs: Sequence[Verb]) -> click.Group:
-    """The group ``forkq NAME``."""
+    """Makes the group of commands ``forkq NAME``."""
     group = ListFirst(name, help=help_)
     group.add_command(_list_command(place))
     group.add_command(_show_command(place))
@@ -231,7 +231,7 @@ def _act_command(place: JobPlace, verb: Verb) -> click.Command:
 
 
 def _arguments(options: dict[str, Any]) -> dict[str, Any]:
-    """Those of the method, which calls the target ``queue``."""
+    """The arguments of the method, which calls the target ``queue``."""
     return {{"to": "queue"}.get(name, name): value for name, value in options.items()}
 
 
@@ -273,7 +273,7 @@ def _act(
 def _action(
     server: Server, place: JobPlace, verb: Verb, done: str, run: Callable[..., Outcome]
 ) -> Action:
-    """The action on jobs of a place."""
+    """The Action that a verb means for the jobs of a place."""
     action = Action(verb.name, done, place.one, run)
     if verb is not KILL:
         return action
@@ -281,7 +281,7 @@ def _action(
 
 
 def clear_command(one: str, jobs: Callable[[Server], Clearable]) -> click.Command:
-    """``clear``: deletes all."""
+    """Makes the command ``clear``, which deletes all jobs."""
 
     @click.command("clear", help=f"Delete every {one}. {CAN_BE_UNDONE}")
     @clears
@@ -321,7 +321,7 @@ class QueuedJobs:
         self._server = server
 
     def scan(self, where: Filter = EVERY, *, newest_first: bool = False) -> Iterator[JobEntry]:
-        """Queue after queue, the next job first."""
+        """Reads queue after queue, in each the next job first."""
         found = (queue.scan(where, newest_first=newest_first) for queue in self._queues(where))
         return chain.from_iterable(found)
 
@@ -331,15 +331,15 @@ class QueuedJobs:
         return found if found is not None and found.location == "queued" else None
 
     def delete_all(self, where: Filter, **more: Any) -> Outcome:
-        """As ``Queue.delete_all``, in each queue."""
+        """Deletes the jobs in each queue, by ``Queue.delete_all``."""
         return _in_each(self._queues(where), where, lambda queue: queue.delete_all, more)
 
     def kill_all(self, where: Filter, **more: Any) -> Outcome:
-        """As ``Queue.kill_all``."""
+        """Moves the jobs of each queue to the dead set, by ``Queue.kill_all``."""
         return _in_each(self._queues(where), where, lambda queue: queue.kill_all, more)
 
     def move_all(self, where: Filter, *, queue: str, **more: Any) -> Outcome:
-        """As ``Queue.move_all``, but for the target itself."""
+        """Moves the jobs of each queue but the target itself, by ``Queue.move_all``."""
         named = {"queue": queue, **more}
         return _in_each(self._queues(where), where, lambda source: source.move_all, named)
 
@@ -354,8 +354,8 @@ def _in_each(
     method: Callable[[Queue], Callable[..., Outcome]],
     more: dict[str, Any],
 ) -> Outcome:
-    """The outcomes together; ``most`` bounds the sum. If Redis is lost, ServerUnavailable has the
-    sum so far."""
+    """Acts on each queue, and returns the outcomes together; ``most`` bounds the sum. If Redis is
+    lost, ServerUnavailable has the sum so far."""
     total, most, progress = Outcome(), more.pop("most", None), more.pop("progress", None)
     for queue in queues:
         if queue.name == more.get("queue"):

@@ -88,7 +88,8 @@ class _Commands(click.Group):
         return super().get_command(ctx, cmd_name)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Says where options go. Some other programs take them before the command."""
+        """Refuses options before the command, and says where they go. Some other programs take them
+        there."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -98,7 +99,7 @@ class _Commands(click.Group):
             ctx.fail(f"{error.format_message()} {where}")
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
-        """Also ``--help`` is printed here."""
+        """Makes the context, quiet if the reader goes: ``--help`` is printed here, too."""
         with _quiet_without_reader():
             return super().make_context(*args, **extra)
 
@@ -110,7 +111,8 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Names the command that was probably meant. Click looks only at those that are loaded."""
+        """Finds the command. The error for a wrong name has the one that was probably meant: click
+        looks only at commands that are loaded."""
         name = args[0]
         is_known = name.startswith("-") or self.get_command(ctx, name) is not None
         if not is_known and not ctx.resilient_parsing:  # a shell that completes wants no message
@@ -122,8 +124,8 @@ class _Commands(click.Group):
 
 @contextmanager
 def _quiet_without_reader() -> Iterator[None]:
-    """As Unix tools, if the reader of standard output has gone: click would exit with 1, which
-    means that nothing was found or done."""
+    """Ends quietly, as Unix tools do, if the reader of standard output has gone: click would exit
+    with 1, which means that nothing was found or done."""
     try:
         yield
     except BrokenPipeError:
@@ -131,15 +133,16 @@ def _quiet_without_reader() -> Iterator[None]:
 
 
 def _collect_garbage() -> None:
-    """From now on, if ``__main__.py`` has stopped it. What was imported so far is left out: it
-    stays, and a forked child that does not touch it shares its memory."""
+    """Turns the garbage collector on from now on, if ``__main__.py`` has stopped it. What was
+    imported so far is left out: it stays, and a forked child that does not touch it shares its
+    memory."""
     if not gc.isenabled():
         gc.freeze()
         gc.enable()
 
 
 def _refused(name: str) -> click.Command:
-    """In place of a command that cannot run on this system."""
+    """The command in place of one that cannot run on this system."""
 
     def refuse() -> None:
         raise click.UsageError(
@@ -205,13 +208,14 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _redis_errors() -> tuple[type[BaseException], ...]:
-    """redis-py's errors; none if the command has not loaded it."""
+    """The classes of redis-py's errors; none if the command has not loaded it."""
     connection = sys.modules.get("forkq.store.connection")
     return () if connection is None else (*connection.ConnectionLost, connection.RedisError)
 
 
 def _refuse_bytes(arguments: Sequence[str]) -> None:
-    """Neither JSON nor a key of forkq can hold what is not UTF-8. Raises UsageError."""
+    """Raises UsageError for an argument that is not UTF-8: neither JSON nor a key of forkq can have
+    it."""
     for number, argument in enumerate(arguments, 1):
         try:
             argument.encode()
@@ -229,8 +233,8 @@ def _print_anything() -> None:
 
 
 def _cannot_write(error: OSError) -> int:
-    """Standard output is full or closed. Drops what it still holds: at its exit Python would try to
-    write that again."""
+    """Notes that standard output is full or closed. Drops what it still has: at its exit Python
+    would try to write that again."""
     with Path(os.devnull).open("w") as nothing:
         os.dup2(nothing.fileno(), _STDOUT)
     if isinstance(error, BrokenPipeError):

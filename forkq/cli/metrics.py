@@ -65,7 +65,7 @@ class _Clients:
         self._url = ""
 
     def get(self) -> Client:
-        """Raises ForkqError if there is no server yet."""
+        """The client of a shard. Raises ForkqError if there is no server yet."""
         url, settings = address(self._config), self._config.redis
         if self._client is None or url != self._url:
             timeout = min(_TIMEOUT, settings.timeout)

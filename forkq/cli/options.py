@@ -31,8 +31,8 @@ def age(context: click.Context, option: click.Parameter, value: str | None) -> f
 
 
 def delay(context: click.Context, option: click.Parameter, value: str | None) -> float | None:
-    """As ``duration``; a number alone is seconds, as in ``perform_in``: callback of an option.
-    Raises BadParameter."""
+    """The seconds in ``value``; a number alone is seconds, as in ``perform_in``: callback of an
+    option. Raises BadParameter."""
     try:
         return None if value is None else float(value)
     except ValueError:
@@ -154,8 +154,8 @@ def runs_tree(command: Command) -> Command:
 def configuration(**flags: Any) -> Config:
     """The configuration that these flags, the environment and the file make. Raises ConfigError.
 
-    With a forkq.toml of a folder above, the command goes on as if it was run there: the app is
-    imported from that folder, and the master's files are those of that folder.
+    With a forkq.toml of a folder above, the command goes on as if it had been called there: the app
+    is imported from that folder, and the master's files are those of that folder.
     """
     config = load(None, flags, os.environ, Path.cwd())
     if config.folder != Path.cwd():
@@ -182,7 +182,7 @@ def _with(options: tuple[Callable[[Command], Command], ...], command: Command) -
 
 
 class VerbAnywhere(click.Group):
-    """Options may stand before the command, too: ``forkq queues --json list``."""
+    """A group whose options may also stand before the command: ``forkq queues --json list``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         is_early = bool(args) and args[0].startswith("-") and args[0] not in ("-h", "--help")
@@ -212,7 +212,8 @@ class VerbAnywhere(click.Group):
 
 
 class ListFirst(VerbAnywhere):
-    """Without a command, it lists: ``forkq dead --class Mail`` is ``forkq dead list ...``."""
+    """A group that lists where no command is given: ``forkq dead --class Mail`` is ``forkq dead
+    list ...``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         bare = not args or (args[0].startswith("-") and args[0] not in ("-h", "--help"))

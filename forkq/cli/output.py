@@ -33,14 +33,14 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[Any]], whole: Collectio
 
 
 def facts(pairs: Iterable[tuple[str, Any]]) -> str:
-    """Names with their values, one pair a line, in a table without titles. Nothing is cut."""
+    """Makes a table without titles of names and their values, one pair a line. Nothing is cut."""
     lines = [[name, str(value)] for name, value in pairs]
     return _aligned(lines, _widths(lines), _numeric(lines))
 
 
 def as_json(value: Any) -> str:
-    """For programs: one object, on one line. An infinite number is null: JSON has none. What could
-    control a terminal is escaped as JSON has it."""
+    """The value as programs get it: one object, on one line. An infinite number is null: JSON has
+    none. What could control a terminal is escaped as JSON has it."""
     return _escaped(json.dumps(_finite(value), ensure_ascii=False))
 
 
@@ -117,7 +117,7 @@ def _widths(lines: Sequence[Sequence[str]]) -> list[int]:
 
 
 def _numeric(lines: Sequence[Sequence[str]]) -> list[bool]:
-    """Which columns have numbers only."""
+    """The columns that have numbers only."""
     return [all(map(_is_number, column)) for column in zip(*lines, strict=True)]
 
 

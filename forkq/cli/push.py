@@ -151,7 +151,7 @@ def _unserved(queue: str, config: Config, live: set[str]) -> str:
 
 
 def _some(queues: Collection[str]) -> str:
-    """The first of the queues that the capsules, or the processes, serve."""
+    """The sentence about which queues are served, with the first of them."""
     if not queues:
         return "there is none"
     more = len(queues) - _MOST

@@ -93,7 +93,7 @@ def _is_group() -> bool:
 
 
 def _command() -> str:
-    """As a user writes it, such as "queues list"."""
+    """The command as a user writes it, such as "queues list"."""
     return click.get_current_context().command_path.partition(" ")[2]
 
 
@@ -126,7 +126,7 @@ def _run_on(shard: str, callback: Callback, args: Iterable[Any], given: dict[str
 def _run_on_each(
     runs: Sequence[tuple[str, dict[str, Any]]], callback: Callback, args: tuple[Any, ...]
 ) -> int:
-    """Runs it for one shard after the other. A shard that is down hides no other one."""
+    """Runs the command for one shard after the other. A shard that is down hides no other one."""
     codes, failed = [], 0
     for number, (shard, given) in enumerate(runs):
         try:

@@ -94,9 +94,10 @@ def preload(config: Config) -> tuple[str, ...]:
 def preload_if_possible(
     config: Config, logger: FilteringBoundLogger, *, must_run: bool
 ) -> tuple[Config, tuple[str, ...]]:
-    """As ``preload``. If that fails, but a later try may not, each child imports the app itself, as
-    often as it takes: see ``is_lasting``. With ``must_run`` also if no try can help: the master has
-    children to keep. Raises CannotBoot, or CannotStartYet if the failed import has left threads."""
+    """Imports the app if the configuration says so, as ``preload`` does. If that fails, but a later
+    try may not, each child imports the app itself, as often as it takes: see ``is_lasting``. With
+    ``must_run`` also if no try can help: the master has children to keep. Raises CannotBoot, or
+    CannotStartYet if the failed import has left threads."""
     try:
         return config, preload(config)
     except CannotBoot as error:
@@ -121,7 +122,7 @@ def development_options(command: Command) -> Command:
 
 
 def for_development(config: Config, *, reload: bool, foreground: bool) -> Config:
-    """``config`` with what these flags change. Raises ConfigError."""
+    """Returns ``config`` with what the flags for development change. Raises ConfigError."""
     if foreground:
         config = _for_debugger(config)
     if reload:
@@ -138,7 +139,7 @@ def code_watch(config: Config) -> AbstractContextManager[None]:
 
 
 def _for_debugger(config: Config) -> Config:
-    """With one processor, which no limit ends."""
+    """The configuration for a debugger: one processor, which no limit ends."""
     count = sum(capsule.workers * capsule.concurrency for capsule in config.capsules)
     if count != 1:
         raise ConfigError(
@@ -186,7 +187,7 @@ def await_configuration(record: MasterRecord, flags: Mapping[str, Any]) -> Confi
 
 
 def _log_wrong_configuration(error: ForkqError) -> None:
-    """With the default settings of the log: those of the file are wrong."""
+    """Logs the error of a wrong configuration, with the default settings of the log."""
     default = LogSettings()
     log.configure(default.level, default.format)
     log.bind(pid=os.getpid())
@@ -200,7 +201,7 @@ def _configuration(record: CanaryRecord | MasterRecord, flags: Mapping[str, Any]
 
 
 def _with_server(config: Config) -> Config:
-    """With the address of the embedded server, which the master runs."""
+    """The configuration with the address of the embedded server, which the master runs."""
     if config.redis.url != EMBEDDED:
         return config
     server = EmbeddedRedis(config.state_dir, config.url_file, log.logger())
@@ -256,7 +257,7 @@ def run(config: Config, logger: FilteringBoundLogger, record: MasterRecord | Non
 def _assemble(
     config: Config, pidfile: Pidfile, logger: FilteringBoundLogger, record: MasterRecord | None
 ) -> Master:
-    """The master, with its server and its app. With ``record``: the same master goes on."""
+    """Makes the master, with its server and its app. With ``record`` the same master goes on."""
     embedded, tree = None, fixed(config)
     if config.redis.url == EMBEDDED:
         embedded = EmbeddedRedis(config.state_dir, config.url_file, logger)

@@ -122,8 +122,8 @@ def _children(config: Config) -> list[dict[str, Any]]:
 def _look(
     server: api.Server, children: list[dict[str, Any]]
 ) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
-    """What each child has flushed, before and after the look at the counters; the counters; and how
-    many jobs the record of each child says that it runs."""
+    """Looks at the counters. Returns what each child has flushed before and after the look; the
+    counters; and how many jobs the record of each child says that it runs."""
     names = [child["identity"] for child in children]
     keys = server.keys
     flushed = [("HMGET", keys.flushed(name), *_COUNTS) for name in names]
@@ -144,7 +144,8 @@ def _added(
     counts: list[Any],
     busy: list[Any],
 ) -> api.Stats:
-    """A child without a note of its flushes uses another Redis, or has not begun."""
+    """``found`` with the counts that the children have not flushed yet. A child without a note of
+    its flushes uses another Redis, or has not begun."""
     more = [0, 0, 0]
     for child, (processed, failed), running in zip(children, flushed, busy, strict=True):
         if processed is not None:

@@ -58,7 +58,7 @@ def _has_utf8() -> bool:
 
 
 def _app() -> Any:
-    """Raises ForkqError if textual is not installed."""
+    """The app of the screens. Raises ForkqError if textual is not installed."""
     try:
         return importlib.import_module("forkq.top.app")
     except ModuleNotFoundError as error:

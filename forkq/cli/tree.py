@@ -136,7 +136,8 @@ def _configuration(**flags: Any) -> Config:
 
 
 def _found_by_unit(config: Config) -> Config:
-    """The same with the pidfile of the unit that runs it: only units know systemd's folders."""
+    """The configuration with the pidfile of the unit that runs the tree: only units know systemd's
+    folders."""
     if "forkq.pidfile" in config.origins or os.path.lexists(config.pidfile):
         return config
     pidfile = pidfile_of_unit(config.source, config.tag, os.environ)
@@ -208,7 +209,8 @@ def _all_idle(config: Config, master: psutil.Process) -> bool:
 
 
 def _followed(config: Config, master: psutil.Process) -> dict[str, Any] | None:
-    """As ``read_status``, for a command that waits. Raises ForkqError if the master cannot tell."""
+    """The status of the tree, for a command that waits. Raises ForkqError if the master cannot tell
+    it."""
     found = read_status(config, master)
     if found is not None and found["outdated"]:
         raise ForkqError(f"cannot follow it: {_outdated(found)}")
@@ -245,13 +247,14 @@ def _until(condition: Callable[[], bool], limit: float | None) -> bool:
 
 
 def _missing(found: dict[str, Any]) -> list[str]:
-    """Which children the tree does not have, and why."""
+    """The lines about children that the tree does not have, and why."""
     missing: list[str] = found.get("missing", [])
     return missing
 
 
 def _memory(child: dict[str, Any]) -> list[str]:
-    """All memory of a child (RSS), and its own share of it (PSS): shared pages count in part."""
+    """The memory of a child in words: all of it (RSS), and its own share (PSS), in which shared
+    pages count in part."""
     memory = child.get("memory")
     if not memory:
         return ["-", "-"]
@@ -259,7 +262,7 @@ def _memory(child: dict[str, Any]) -> list[str]:
 
 
 def _outage(found: dict[str, Any]) -> list[str]:
-    """A line if children have lost Redis, and one for each refusal."""
+    """The line that children have lost Redis, and one for each refusal."""
     children = [child for child in found["children"] if child["concurrency"]]
     lost = [child["name"] for child in children if child.get("redis_lost", False)]
     lines = [f"{refused} ({listed(names)})" for refused, names in _refusals(found).items()]
@@ -282,7 +285,7 @@ def _refusals(found: dict[str, Any]) -> dict[str, list[str]]:
 
 
 def _outdated(found: dict[str, Any]) -> str:
-    """What a status is worth that the master could not replace."""
+    """The line about a status that the master could not replace: how old it is."""
     return (
         f"the status is {found['outdated']:.0f} s old: the master cannot write it; is the disk "
         "full? Its log says why"
@@ -346,7 +349,8 @@ def beat_age(pidfile: Path) -> float:
 
 
 def _content(file: Path) -> dict[str, Any] | None:
-    """On a full disk the master writes while this reads: then it reads again."""
+    """The content of the status file. On a full disk the master may write while this reads: then it
+    reads again."""
     deadline = time.monotonic() + _LIMIT
     while True:
         try:
@@ -362,7 +366,7 @@ def _content(file: Path) -> dict[str, Any] | None:
 
 
 def fresh_status(config: Config, master: psutil.Process) -> dict[str, Any] | None:
-    """As ``read_status``, with the counts as of now: asks the master for them. If it may not be
+    """The status of the tree, with the counts as of now: asks the master for them. If it may not be
     asked, or a child does not answer soon, the counts are up to a second old."""
     asked_at = time.monotonic()
     found = read_status(config, master)

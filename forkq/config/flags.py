@@ -64,8 +64,8 @@ def misspelt_variables(environ: Mapping[str, str], used: Iterable[str]) -> Itera
 
 
 def _completed(word: str, words: Iterable[str]) -> str | None:
-    """The long form of FORKQ_ENV and FORKQ_LOG: they are too short for a measure of likeness, but
-    clear enough."""
+    """The known variable that ``word`` begins: FORKQ_ENV and FORKQ_LOG are too short for a measure
+    of likeness, but clear enough."""
     return next((known for known in sorted(words) if word and known.startswith(word)), None)
 
 

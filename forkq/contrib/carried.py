@@ -19,7 +19,7 @@ class Carried:
 
     @contextmanager
     def during(self, values: Mapping[str, Any]) -> Iterator[None]:
-        """Each job that is pushed meanwhile carries ``values``."""
+        """Lets each job that is pushed in its block carry ``values``."""
         token = self._values.set(values)
         try:
             yield
@@ -27,7 +27,8 @@ class Carried:
             self._values.reset(token)
 
     def write(self, _job: Payload, call: Callable[[], Any]) -> Any:
-        """A client middleware. A job that has one of the keys already keeps what it has."""
+        """A client middleware that writes the values into the payload. A job that has one of the
+        keys already keeps it."""
         made, values = call(), self._values.get({})
         if type(made) is dict and values and values.keys().isdisjoint(made):
             made.update(values)

@@ -19,7 +19,7 @@ class Pushes:
     """What the dependency gives a handler: ``await push(mail.perform_async, 7)``."""
 
     async def __call__(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """As ``forkq.contrib.starlette.push``."""
+        """Awaits a push, as ``forkq.contrib.starlette.push`` does."""
         return await push(call, *args, **kwargs)
 
 

@@ -73,8 +73,8 @@ class ObservedRun:
 
 
 class RunObserver:
-    """Told of each run, in its thread. What it raises changes nothing; its first error is
-    logged."""
+    """An observer of runs. It is called in the thread of each run; what it raises changes nothing,
+    and its first error is logged."""
 
     def began(self, run: ObservedRun) -> None:
         """The job is about to run."""
@@ -84,11 +84,11 @@ class RunObserver:
         return nullcontext()
 
     def ended(self, run: ObservedRun) -> None:
-        """``run.outcome`` is known. Called once for each run."""
+        """The run has ended, and ``run.outcome`` is known. Called once for each run."""
 
 
 def observe(observer: RunObserver) -> None:
-    """``observer`` is told of each run from now on, in place of another one of its type."""
+    """Makes ``observer`` hear of each run from now on, in place of another one of its type."""
     if _perform not in middleware.server.members:
         _observers.clear()
         _complained.clear()
@@ -100,7 +100,7 @@ def observe(observer: RunObserver) -> None:
 
 
 def name_of(job: Payload) -> str:
-    """The class of a job; of an ActiveJob the wrapped one."""
+    """The class of a job; for an ActiveJob the wrapped one."""
     wrapped = job.get("wrapped")
     if type(wrapped) is str and 0 < len(wrapped) <= _LONGEST_NAME:
         return wrapped
@@ -159,7 +159,7 @@ def _end(run: ObservedRun, outcome: Outcome) -> None:
 
 
 def _inside(run: ObservedRun) -> ExitStack:
-    """The contexts of all observers."""
+    """Enters the contexts of all observers."""
     stack = ExitStack()
     for observer in _observers:
         with _guarded(observer):

@@ -85,7 +85,8 @@ def _wait(session: Session, push: Callable[[], Any]) -> None:
 
 
 def _session_of(given: Any) -> Session:
-    """Raises InvalidJob for an AsyncSession, whose commit runs in the loop."""
+    """The Session that ``given`` is or gives. Raises InvalidJob for an AsyncSession, whose commit
+    runs in the loop."""
     session = given() if isinstance(given, scoped_session) else given
     if isinstance(session, Session):
         return session
@@ -106,16 +107,17 @@ class _Waiting:
         event.listen(session, "after_transaction_end", self._end)
 
     def add(self, session: Session, push: Callable[[], Any]) -> None:
-        """Begins a transaction if there is none, as a query does."""
+        """Adds a push. Begins a transaction if there is none, as a query does."""
         transaction = _current(session) or session.begin()
         self._pushes.append((transaction, push))
 
     def _note_commit(self, session: Session) -> None:
-        """SQLAlchemy calls this for a savepoint, too, and before the transaction is over."""
+        """Notes a commit. SQLAlchemy calls this for a savepoint, too, and before the transaction is
+        over."""
         self._committed = _current(session)
 
     def _end(self, session: Session, transaction: SessionTransaction) -> None:
-        """A transaction or a savepoint is over. If a commit came before, its pushes go to the
+        """Ends a transaction or a savepoint. If a commit came before, its pushes go to the
         transaction around it, or to Redis; else nowhere."""
         ended = [push for of, push in self._pushes if of is transaction]
         self._pushes = [entry for entry in self._pushes if entry[0] is not transaction]
@@ -129,7 +131,8 @@ class _Waiting:
 
 
 def _call_each(pushes: list[Callable[[], Any]]) -> None:
-    """The first that fails ends it. But a shard that is down keeps no other one from its jobs."""
+    """Calls each push. The first that fails ends it. But a shard that is down keeps no other one
+    from its jobs."""
     down: ServerUnavailable | None = None
     for push in pushes:
         try:

@@ -22,7 +22,7 @@ _LAST_FLUSH: Final = 1.0
 
 
 class StatsdClient(Protocol):
-    """That of the package ``statsd``."""
+    """A client of the package ``statsd``."""
 
     def incr(self, stat: str, /) -> object: ...
 
@@ -30,7 +30,7 @@ class StatsdClient(Protocol):
 
 
 class DatadogClient(Protocol):
-    """That of the package ``datadog``, which knows tags."""
+    """A client of the package ``datadog``, which knows tags."""
 
     def increment(self, metric: str, *, tags: Any) -> object: ...
 

@@ -11,7 +11,7 @@ from forkq import middleware, registry
 
 
 def surround(enter: Callable[[], AbstractContextManager[object]]) -> None:
-    """From now on each job runs inside of ``enter()``, outside of the app's own middleware. So does
+    """Runs each job inside of ``enter()`` from now on, outside of the app's own middleware. So does
     each of ``retry_in`` and ``retries_exhausted``, and each death and error handler."""
 
     def around_job(job: dict[str, Any], call: Callable[[], Any]) -> Any:

@@ -37,7 +37,8 @@ def _limits(group: ControlGroup, name: str) -> Iterator[int]:
 
 def dies_together(own: Path = OWN, root: Path = ROOT) -> Path | None:
     """The group of this process, or one above it, in which the kernel kills all processes when
-    memory runs out (version 2); None if there is none. Raises OSError as ``lowest_limit``."""
+    memory runs out (version 2); None if there is none. Raises OSError if this system has no control
+    groups."""
     for group in control_groups("memory", own, root):
         for folder in group.and_above:
             with suppress(OSError, ValueError):

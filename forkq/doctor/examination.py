@@ -76,9 +76,9 @@ def all_findings(config: Config, unit: Path | None, grace: float | None) -> Iter
 def at_start_of_server(
     connection: RedisConnection, config: Config, seen: SeenServers
 ) -> list[Finding]:
-    """What is not ok of the server, by a few quick commands. Raises ServerUnavailable if forkq
-    cannot run there, ConfigError if it is that of another shard, ConnectionLost, or RedisError
-    without the right to INFO."""
+    """The findings about the server that are not ok, by a few quick commands. Raises
+    ServerUnavailable if forkq cannot run there, ConfigError if it is that of another shard,
+    ConnectionLost, or RedisError without the right to INFO."""
     server = ExaminedServer(connection, config)
     check_usable(server.info, server.connection)
     found = separate(server, config.shard, seen)
@@ -88,15 +88,16 @@ def at_start_of_server(
 
 
 def at_start_of_host(config: Config, sockets: tuple[str, ...]) -> list[Finding]:
-    """What is not ok of the host, and of the preloaded app: ``sockets`` are those that its import
-    has opened. Without a preload a child's memory is taken for that of a process without the
-    app."""
+    """The findings about the host, and about the preloaded app, that are not ok: ``sockets`` are
+    those that its import has opened. Without a preload a child's memory is taken for that of a
+    process without the app."""
     opened = [preload(config, AppReport(sockets=sockets))] if sockets else []
     return [*_bad(_of_host(config, None, None, None)), *opened]
 
 
 def _bad(findings: Iterator[Finding]) -> list[Finding]:
-    """What was checked and is not ok. A check that cannot be made is not worth a line each time."""
+    """The findings of checks that are not ok. A check that cannot be made is not worth a line each
+    time."""
     return [each for each in findings if each.checked and each.level != "ok"]
 
 
@@ -122,7 +123,7 @@ def _max_memory(config: Config) -> Finding:
 
 
 def _of_redis(config: Config, report: AppReport | None, seen: SeenServers) -> Iterator[Finding]:
-    """One connection for all. If there is none, no check can be made."""
+    """The checks of Redis, over one connection. If there is none, no check can be made."""
     checks: dict[str, _Check] = {
         **({"separate": partial(separate, shard=config.shard, seen=seen)} if config.shard else {}),
         **_OF_SERVER,
@@ -162,7 +163,7 @@ def _connected(config: Config) -> tuple[Finding, ExaminedServer | None]:
 
 
 def _connect(config: Config) -> ExaminedServer:
-    """Raises ConfigError or ServerUnavailable."""
+    """Connects to Redis. Raises ConfigError or ServerUnavailable."""
     use(config)
     url, settings = address(config), config.redis
     check_files(url)

@@ -28,12 +28,12 @@ class Finding:
     checked: bool = True
 
     def __str__(self) -> str:
-        """One line. The message of an app's error may have several."""
+        """The finding as one line. The message of an app's error may have several."""
         text = "; ".join(part for part in (self.what, self.why, self.remedy) if part)
         return printable(f"{self.level:<4}  {self.check:<12}  {text}")
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON, and for the fields of a log line."""
+        """The finding for JSON, and for the fields of a log line."""
         return asdict(self)
 
 
@@ -43,7 +43,7 @@ def unchecked(check: str, reason: str, remedy: str = "") -> Finding:
 
 
 def examine(check: str, make: Callable[[], Finding]) -> Finding:
-    """Makes one check. One that fails to run must not hide the others: a proxy may answer
+    """Makes one check. A check that fails to run must not hide the others: a proxy may answer
     anything, and the app may raise anything."""
     try:
         return make()

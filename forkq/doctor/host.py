@@ -132,7 +132,8 @@ def _soft(which: int) -> float:
 
 
 def _most_threads() -> float:
-    """By the user's limit, which does not hold for root, and by the control group's."""
+    """The most threads that the user's limit, which root does not have, and the control group's
+    limit allow."""
     of_user = math.inf if os.geteuid() == 0 else _soft(resource.RLIMIT_NPROC)
     try:
         of_group = cgroup.lowest_limit("pids")
@@ -142,7 +143,8 @@ def _most_threads() -> float:
 
 
 def _most_memory() -> tuple[int, str]:
-    """Raises OSError where the system has no control groups."""
+    """The memory that the control group or the host allows. Raises OSError where the system has no
+    control groups."""
     limit = cgroup.lowest_limit("memory")
     total = psutil.virtual_memory().total
     return (

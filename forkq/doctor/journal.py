@@ -41,7 +41,7 @@ def journal(file: Path | None, environ: Mapping[str, str], root: Path = Path("/"
 
 
 def _limit(unit: LogLimit, root: Path) -> tuple[float, int]:
-    """Seconds and lines: the unit's own, and journald's where the unit has none."""
+    """The limit in seconds and lines: the unit's own, or journald's where the unit has none."""
     known = dict(_of_journald(root))
     interval = known.get("RateLimitIntervalSec") or f"{_SECONDS}"
     seconds = 0.0 if interval == "0" else seconds_of(interval)

@@ -73,11 +73,11 @@ class Opened:
         self._sockets.append((weakref.ref(made), _place()))
 
     def threads(self) -> list[str]:
-        """Name and place of each thread that runs still."""
+        """The name and the place of each thread that runs still."""
         return [f"{each.name} ({place})" for each, place in self._threads if each.is_alive()]
 
     def sockets(self) -> list[str]:
-        """Place of each open socket. A library in C leaves no line."""
+        """The place of each open socket. A library in C leaves no line."""
         known = [(each.fileno(), place) for ref, place in self._sockets if (each := ref())]
         places = [place for fd, place in known if fd >= 0]
         unknown = _socket_descriptors() - self._before - {str(fd) for fd, _ in known}
@@ -91,14 +91,15 @@ def _place() -> str:
 
 
 def _distance(place: str) -> int:
-    """0 for the app's own code, 1 for what pip has installed, 2 for the standard library."""
+    """How far code is from the app: 0 for its own, 1 for what pip has installed, 2 for the standard
+    library."""
     if place.startswith(_INSTALLED):
         return 1
     return 2 if place.startswith(_STANDARD) else 0
 
 
 def _frames() -> Iterator[str]:
-    """Where each caller is, innermost first."""
+    """The place of each caller, innermost first."""
     frame = sys._getframe(1)
     while (caller := frame.f_back) is not None:
         frame = caller

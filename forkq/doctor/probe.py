@@ -64,7 +64,8 @@ def ask_fork(answer: Callable[[], bytes], limit: float) -> bytes | None:
 
 
 def _run(answer: Callable[[], bytes], write_end: int) -> NoReturn:
-    """The fork's whole life. It ends without the exit hooks of the app and of this command."""
+    """Lives the fork's whole life. The fork ends without the exit hooks of the app and of this
+    command."""
     # Both need a Unix, as a fork does; `forkq web` imports this module where there is none.
     from ..runtime.assignment import exit_process  # noqa: PLC0415
     from ..runtime.standard_streams import (  # noqa: PLC0415
@@ -87,7 +88,7 @@ def _run(answer: Callable[[], bytes], write_end: int) -> NoReturn:
 
 
 def _end(pid: int) -> None:
-    """The fork has reported, or it hangs. What its app has started ends with it."""
+    """Ends the fork, which has reported or hangs, and all that its app has started."""
     for kill in (os.killpg, os.kill):
         with suppress(ProcessLookupError):
             kill(pid, signal.SIGKILL)

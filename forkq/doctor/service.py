@@ -51,7 +51,8 @@ def service(config: Config) -> Iterator[Finding]:
 
 
 def _looked() -> Facts:
-    """A second look, after a while, if threads are free beside jobs that have waited."""
+    """Looks at the facts, and once more after a while if threads are free beside jobs that have
+    waited."""
     observer = Observer(api.server)
     facts = observer.facts()
     if found_by(facts, patience=0.0).get(checks.IDLE) is not None:
@@ -67,8 +68,8 @@ def _finding(check: Check, problem: Problem | None) -> Finding:
 
 
 def _queues(facts: Facts, config: Config) -> Finding:
-    """A tree that is about to start serves its capsules' queues: such a queue is told, and is no
-    warning."""
+    """The queues of this configuration, which a tree that is about to start serves: such a queue is
+    told of, and is no warning."""
     idle = unserved(facts)
     states = (one for one in facts.states if not matches_any(one.name, config.queue_names))
     lost = unserved(replace(facts, states=tuple(states)))

@@ -46,8 +46,8 @@ class LogLimit:
 
 
 def of_file(path: Path) -> StopLimit:
-    """Of the unit file ``path`` and the drop-ins in ``path``.d. Raises OSError, or ValueError for a
-    time that systemd would not read."""
+    """The StopLimit in the unit file ``path`` and the drop-ins in ``path``.d. Raises OSError, or
+    ValueError for a time that systemd would not read."""
     found = {"stop": "", "Type": "", "NotifyAccess": ""}
     for key, value in _of_service(path):
         found["stop" if key in ("TimeoutStopSec", "TimeoutSec") else key] = value
@@ -55,20 +55,22 @@ def of_file(path: Path) -> StopLimit:
 
 
 def of_running(unit: str) -> StopLimit:
-    """Of the unit as systemd has loaded it. Raises OSError or SubprocessError if that is refused,
-    ValueError for an answer that is no time."""
+    """The StopLimit of the unit as systemd has loaded it. Raises OSError or SubprocessError if that
+    is refused, ValueError for an answer that is no time."""
     found = _shown(unit, "TimeoutStopUSec", "Type", "NotifyAccess")
     return _stop_limit(unit, found["TimeoutStopUSec"], found)
 
 
 def log_of_file(path: Path) -> LogLimit:
-    """As ``of_file``."""
+    """The LogLimit in the unit file and its drop-ins. Raises OSError, or ValueError for a time that
+    systemd would not read."""
     found = dict(_of_service(path))
     return _log_limit(str(path), found.get("LogRateLimitIntervalSec", ""), found)
 
 
 def log_of_running(unit: str) -> LogLimit:
-    """As ``of_running``."""
+    """The LogLimit of the unit as systemd has loaded it. Raises OSError or SubprocessError if that
+    is refused, ValueError for an answer that is no time."""
     found = _shown(
         unit, "LogRateLimitIntervalUSec", "LogRateLimitBurst", "StandardOutput", "StandardError"
     )
@@ -85,7 +87,7 @@ def own_unit(environ: Mapping[str, str], own: Path = Path("/proc/self/cgroup")) 
 
 
 def seconds_of(text: str) -> float:
-    """A time span of systemd, such as "1min 30s". 0 and "infinity" are no limit."""
+    """The seconds in a time of systemd, such as "1min 30s". 0 and "infinity" are no limit."""
     text = text.strip()
     if text == "infinity":
         return math.inf

@@ -28,8 +28,8 @@ _NONE_FETCHES: Final = f"no process fetches; this forkq knows version {VERSION} 
 
 
 def versions(server: ExaminedServer) -> Finding:
-    """Whether all processes that fetch know the same version, and one of them that of each job that
-    was put back. Sidekiq's processes know none."""
+    """Whether all processes that fetch know the same version, and one of them the version of each
+    job that was postponed. Sidekiq's processes know none."""
     found = live_processes(server.connection, server.keys, quiet=False)
     known = [info for info in found if info.knows is not None]
     highest = max((info.knows or 0 for info in known), default=VERSION)
@@ -63,7 +63,7 @@ def _mixed(known: list[ProcessInfo], highest: int) -> Finding:
 
 
 def _that_need_more(server: ExaminedServer, highest: int) -> Counter[str]:
-    """By version, how many jobs at the head of the schedule need a higher one."""
+    """How many jobs at the head of the schedule need a higher version, by that version."""
     found: Counter[str] = Counter()
     for payload in _postponed(server):
         try:

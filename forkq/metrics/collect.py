@@ -54,7 +54,8 @@ class Collector:
         self.samples = Samples()
 
     def collect(self) -> Samples:
-        """Raises ConnectionLost, RedisError, or ServerUnavailable if the time is over."""
+        """Asks Redis for all figures. Raises ConnectionLost, RedisError, or ServerUnavailable if
+        the time is over."""
         whole, micro = self._connection.call("TIME")  # raises what Redis says to all commands
         self._now = int(whole) + int(micro) / 1e6
         self._add_counts()
@@ -147,7 +148,7 @@ class Collector:
         row: Mapping[str, int],
         every: int = 1,
     ) -> None:
-        """``row`` counts ``every`` buckets for each one that the metric has."""
+        """Adds a histogram. ``row`` has ``every`` buckets for each bucket of the metric."""
         found = self.samples.histogram(metric, bounds, name)
         found.seconds += row.get("ms", 0) / 1000
         for field, count in row.items():
@@ -237,7 +238,7 @@ class Collector:
         raise_to("forkq_redis_round_trip_seconds", number(rtt) / 1e6, *where)
 
     def _add_redis_memory(self) -> None:
-        """Left out if the user may not read it."""
+        """Adds the memory of Redis; it is left out if the user may not read it."""
         try:
             reply = self._connection.call("INFO", "memory")
         except ResponseError:

@@ -59,7 +59,7 @@ class Exposition:
         return _together(found) if all(found.values()) else ""
 
     def _each(self, ask: Callable[[Scraper], T]) -> dict[str, T]:
-        """The answer of each, all asked at once: each may take its whole time."""
+        """The answer of each shard, all asked at once: each may take its whole time."""
         with ThreadPoolExecutor(len(self._scrapers)) as threads:
             return dict(zip(self._scrapers, threads.map(ask, self._scrapers.values()), strict=True))
 

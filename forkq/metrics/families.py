@@ -19,7 +19,7 @@ class Family:
 
     @property
     def shown(self) -> str:
-        """As a query names it."""
+        """The name of the metric in a query."""
         return f"{self.name}_total" if self.kind == "counter" else self.name
 
 

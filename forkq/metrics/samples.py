@@ -25,7 +25,7 @@ class BucketCounts:
         self.seconds = 0.0
 
     def buckets(self) -> list[tuple[str, float]]:
-        """As Prometheus has them: each includes those below."""
+        """The counts as Prometheus has them: each bucket includes those below."""
         total, found = 0, list[tuple[str, float]]()
         for bound, count in zip([*self.bounds, "+Inf"], self.counts, strict=True):
             total += count
@@ -73,7 +73,8 @@ def label(name: bytes | str) -> str:
 
 
 def rows(found: Mapping[bytes, bytes]) -> dict[str, dict[str, int]]:
-    """A hash of totals (``NAME|FIELD``) by name; two names that become one label add up."""
+    """The fields of a hash of totals (``NAME|FIELD``), by name; two names that become one label add
+    up."""
     by_name: dict[str, dict[str, int]] = {}
     for key, value in found.items():
         name, _, field = key.rpartition(b"|")

@@ -63,7 +63,8 @@ class MetricsServer(ThreadingHTTPServer):
         self.server_address = self.socket.getsockname()[:2]
 
     def service_actions(self) -> None:
-        """Called about twice a second."""
+        """Closes clients that take too long. The loop of the server calls it about twice a
+        second."""
         self.waiting.close_late()
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -77,13 +78,13 @@ class MetricsServer(ThreadingHTTPServer):
             self.waiting.closed(client_address[:2])
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that has gone, or was closed, is no error to tell of."""
+        """Prints nothing: a client that has gone, or was closed, is no error."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
 
 def _shut_down(client: socket.socket) -> None:
-    """The thread that reads from it then sees its end, and closes it."""
+    """Shuts a connection down. The thread that reads from it sees its end, and closes it."""
     with suppress(OSError):  # it has just been closed
         client.shutdown(socket.SHUT_RDWR)
 
@@ -110,7 +111,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.server.asking.release()
 
     def _ask(self, path: str) -> None:
-        """What Redis must be asked for."""
+        """Answers a request for a path for which Redis must be asked."""
         if path == "/metrics":
             accept = self.headers.get("Accept", "")
             self._answer(HTTPStatus.OK, self.server.exposition.render(accept))
@@ -134,4 +135,4 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(page.body)
 
     def log_message(self, *_: object) -> None:
-        """Nothing: a line for each scrape would hide the others."""
+        """Logs nothing: a line for each scrape would hide the others."""

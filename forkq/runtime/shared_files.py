@@ -33,8 +33,8 @@ def make(purpose: str) -> int:
 
 
 def enable_crash_file(descriptor: int) -> None:
-    """Has SIGSEGV, SIGFPE, SIGABRT, SIGBUS and SIGILL leave the stacks of this child in
-    ``file``."""
+    """Has SIGSEGV, SIGFPE, SIGABRT, SIGBUS and SIGILL leave the stacks of this child in the file of
+    ``descriptor``."""
     faulthandler.enable(file=descriptor, all_threads=True)
 
 

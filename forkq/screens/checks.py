@@ -24,9 +24,9 @@ class Alert:
 @dataclass(frozen=True, slots=True)
 class Check:
     """``name`` is that of `forkq doctor`. ``measures`` is compared with ``limit``: what is greater
-    is a problem. ``words`` are in its sentence, and in the summary of each alert. ``why`` it
-    matters, and the ``remedy``, are for the doctor and the alerts. ``critical``: a person must act
-    now; else it may come to that. ``well`` is what the doctor says if all is well."""
+    is a problem. ``words`` are in its sentence, and in the summary of each alert. The doctor and
+    the alerts say ``why`` it matters, and the ``remedy``. ``critical``: a person must act now; else
+    it may come to that. ``well`` is what the doctor says if all is well."""
 
     name: str
     measures: str

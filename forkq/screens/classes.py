@@ -28,7 +28,7 @@ class ClassLine:
 def sides(
     points: Sequence[api.Point], deploy: api.Deploy | None
 ) -> tuple[tuple[float, float], tuple[float, float]] | None:
-    """The average run in seconds and the share of failures, before and after the deploy."""
+    """The averages before and after the deploy: seconds of a run, and share of failures."""
     if deploy is None:
         return None
     before = _side([point for point in points if point.at < deploy.at])
@@ -60,7 +60,8 @@ def _time(seconds: float | None) -> Cell:
 
 
 def _change(line: ClassLine) -> Cell:
-    """What has changed more with the deploy: the failures, or the time of a run."""
+    """What changed with the deploy, in words: the failures, if their share did, or else the time of
+    a run."""
     found = sides(line.figures.points, line.deploy)
     if found is None:
         return ()

@@ -33,7 +33,7 @@ _DIED: Final = 3600.0  # seconds
 
 @dataclass(frozen=True, slots=True)
 class RedisMemory:
-    """Of Redis, in bytes. ``most`` is 0 without a bound."""
+    """The memory of Redis, in bytes. ``most`` is 0 without a bound."""
 
     used: int
     most: int
@@ -53,10 +53,10 @@ class LastMinute(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SlowFacts:
-    """What is asked less often: damaged keys, the figures of the last hour by minute and those of
-    the last 60 seconds, how many children have ``ended`` badly (since the first one, by the
-    reason), and the periodic jobs whose app does not run (``asleep``), or whose tick has been due
-    for some seconds (``late_ticks``)."""
+    """The facts that are asked for less often: damaged keys, the figures of the last hour by minute
+    and those of the last 60 seconds, how many children have ``ended`` badly (since the first one,
+    by the reason), and the periodic jobs whose app does not run (``asleep``), or whose tick has
+    been due for some seconds (``late_ticks``)."""
 
     damaged: tuple[str, ...]
     hour: api.MetricsReport
@@ -77,7 +77,7 @@ class OverdueJobs:
 
     @property
     def jobs(self) -> int:
-        """All of them."""
+        """How many jobs are overdue."""
         return self.scheduled + self.retries
 
 
@@ -118,7 +118,7 @@ class Facts:
 
     @cached_property
     def fleet(self) -> Fleet:
-        """Who serves which queue."""
+        """Which processes serve which queue."""
         return Fleet(self.processes, self.states)
 
     @cached_property
@@ -146,11 +146,12 @@ class Observer:
 
     @property
     def server(self) -> api.Server:
-        """The one that is looked at."""
+        """The server that is looked at."""
         return self._server()
 
     def facts(self) -> Facts:
-        """At most a second old; older where asking takes long. Raises ServerUnavailable."""
+        """The facts, at most a second old; older where asking takes long. Raises
+        ServerUnavailable."""
         with self._lock:
             begin = time.monotonic()
             if self._facts is None or begin >= self._next_at:
@@ -187,7 +188,7 @@ class Observer:
         return {why: last[why] - first.get(why, 0) for why in last if last[why] > first.get(why, 0)}
 
     def forget(self) -> None:
-        """After an action: the next page shows what it did."""
+        """Forgets what was asked, after an action: the next page shows what it did."""
         with self._lock:
             self._facts = None
             self._look_at = float("-inf")
@@ -226,7 +227,7 @@ def _sampled(facts: Facts, state: api.QueueState, now: float) -> Sample:
 
 
 class ShardObservers(dict[str, Observer]):
-    """One for each shard, by its name: made when it is first asked for."""
+    """An Observer for each shard, by its name: made when it is first asked for."""
 
     def __missing__(self, shard: str) -> Observer:
         return self.setdefault(shard, Observer(partial(api.server, shard)))
@@ -259,7 +260,7 @@ def _ask(server: api.Server, slow: SlowFacts) -> Facts:
 
 
 def _counted(server: api.Server, now: float) -> tuple[OverdueJobs | None, int | None]:
-    """What is late, and how many jobs died in the last hour."""
+    """Counts the overdue jobs, and those that died in the last hour."""
     names, until = server.keys, now - DUE.limit
     try:
         scheduled, retries, died = server.ask_leniently(
@@ -303,7 +304,7 @@ def _ask_slow(server: api.Server) -> SlowFacts:
 
 
 def _due(one: cron.Periodic, now: float) -> float:
-    """When its next tick is due, or was; ``now`` if it has had none yet."""
+    """When the next tick of a periodic job is due, or was; ``now`` if it has had none yet."""
     ticks = [] if one.last is None else one.entry.schedule.ticks(one.last, now, 1)
     return one.entry.due(ticks[0]) if ticks else now
 
@@ -314,8 +315,8 @@ def _replica_of(info: Mapping[str, str]) -> str:
 
 
 def _memory(info: Mapping[str, str]) -> RedisMemory:
-    """Of zeros if the user's rights do not allow INFO. Without ``maxmemory`` the memory of the
-    server's host bounds it."""
+    """The memory of Redis; all zero if the user's rights do not allow INFO. Without ``maxmemory``
+    the memory of the server's host bounds it."""
     return RedisMemory(
         used=int(info.get("used_memory", 0)),
         most=int(info.get("maxmemory", 0)) or int(info.get("total_system_memory", 0)),
@@ -324,7 +325,7 @@ def _memory(info: Mapping[str, str]) -> RedisMemory:
 
 
 def _info(server: api.Server) -> dict[str, str]:
-    """Empty if the user's rights do not allow INFO."""
+    """The fields of INFO; empty if the user's rights do not allow it."""
     replies: list[Any] = []
     with suppress(NotPermitted):
         replies = server.ask_leniently(("INFO", "memory"), ("INFO", "replication"))
@@ -336,9 +337,9 @@ def _info(server: api.Server) -> dict[str, str]:
 
 
 def last_minute(points: Sequence[api.Point], at: float) -> LastMinute:
-    """The 60 seconds before ``at``, from counts by whole minutes: the minute that has begun, and of
-    the one before it the share that is not yet 60 seconds ago, as if its runs were spread evenly
-    over it."""
+    """The runs of the 60 seconds before ``at``, from counts by whole minutes: the minute that has
+    begun, and of the one before it the share that is not yet 60 seconds ago, as if its runs were
+    spread evenly over it."""
     before, latest = points[-2:]
     share = min(1.0, max(0.0, 1 - (at - latest.at) / 60))
     return LastMinute(

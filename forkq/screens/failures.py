@@ -30,7 +30,7 @@ _LONGEST: Final = 200  # letters of a name: the filter of an address holds no lo
 class FailureLine(NamedTuple):
     """A group of failed jobs; ``location`` if it is about those of one set. ``marks`` are the
     deploys of the last 24 hours: where, from 0 to 1, and what was deployed. ``is_sample``: not all
-    failed jobs were looked at, so it may have more."""
+    failed jobs were looked at, so the group may have more."""
 
     group: api.FailureGroup
     location: Location | None = None
@@ -39,7 +39,7 @@ class FailureLine(NamedTuple):
 
 
 def parts(group: api.FailureGroup, *, is_sample: bool) -> Iterator[FailureLine]:
-    """A line for those that wait for a retry, and one for the dead ones."""
+    """A line for the jobs that wait for a retry, and one for the dead ones."""
     if group.retrying:
         yield FailureLine(group, "retrying", is_sample=is_sample)
     if group.dead:
@@ -79,7 +79,7 @@ def _counted(line: FailureLine, location: Location) -> str:
 
 
 def _jobs_of(line: FailureLine, location: Location) -> Cell:
-    """How many there are in a set; they lead there."""
+    """The cell with the number of jobs in a set; it leads there."""
     where = line.group.where
     if not _count(line, location):
         return ()
@@ -103,7 +103,7 @@ _WORDED: Final = {"retry": "Retry", "kill": "Kill", "delete": "Delete"}
 
 
 def _buttons(line: FailureLine) -> tuple[Button, ...]:
-    """What can be done with those of each set."""
+    """The actions on the failed jobs of each set."""
     where = line.group.where
     if not _fits(where):
         return ()

@@ -61,7 +61,7 @@ class QueueFlow:
         self._still_since = 0.0
 
     def add(self, sample: Sample) -> None:
-        """The next look."""
+        """Adds the sample of the next look."""
         last = self._samples[-1] if self._samples else None
         if last is None or not (last.ready and sample.ready) or _moved(last, sample):
             self._still_since = sample.at
@@ -70,7 +70,7 @@ class QueueFlow:
             self._samples.popleft()
 
     def flow(self) -> Flow:
-        """What was seen so far."""
+        """The flow of the queue, as far as it was seen."""
         first, last = self._samples[0], self._samples[-1]
         return Flow(
             seconds=last.at - first.at,
@@ -100,7 +100,8 @@ class Drain:
 
 
 def drain(report: api.QueueReport, flow: Flow | None) -> Drain:
-    """``flow`` is what was seen of the queue; None if it was not seen before."""
+    """Whether the queue drains, in words. ``flow`` is what was seen of it; None if it was not seen
+    before."""
     if not report.state.size:
         return Drain("It is empty")
     holds = {hold.kind for hold in report.holds}

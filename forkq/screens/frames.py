@@ -16,7 +16,7 @@ MOST: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """The app's lines and all others, the innermost first in both."""
+    """The lines of the app and all others, the innermost first in both."""
 
     own: tuple[str, ...]
     others: tuple[str, ...]

@@ -51,17 +51,17 @@ class ChosenJobs:
 
     @property
     def place(self) -> str:
-        """What holds them, in words."""
+        """The place of the jobs, in words."""
         return f"the queue {shown(self.queue)}" if self.queue else WORDS[self.location]
 
     @property
     def text(self) -> str:
-        """How many, in words."""
+        """How many jobs there are, in words."""
         return ("" if self.counted else "at least ") + plural(self.count, "job")
 
 
 def selected(server: api.Server, location: Location, keys: Sequence[str]) -> ChosenJobs:
-    """Those of the jobs with these ``JobEntry.key`` that are still there."""
+    """The jobs of a set with these ``JobEntry.key`` that are still there."""
     jobs = api.job_set(location, server)
     found = [entry for key in keys if (entry := jobs.get(key)) is not None]
     where = api.Filter(keys=[entry.key for entry in found])
@@ -146,7 +146,7 @@ def unserved(server: api.Server, queue: str) -> tuple[str, ...]:
 
 
 def undo(server: api.Server, token: str) -> Plan:
-    """Puts back what was deleted under ``token``."""
+    """Restores what was deleted under ``token``."""
 
     def do() -> ActionDone:
         outcome = api.undo(token, where=server)
@@ -184,8 +184,8 @@ def _rest(outcome: api.Outcome) -> str:
 
 
 def selected_in_queue(server: api.Server, queue: str, keys: Sequence[str], at: int) -> ChosenJobs:
-    """Those of the jobs with these ``JobEntry.key`` that are still there. The last of them had
-    about the number ``at``; 0 is the next one."""
+    """The jobs of a queue with these ``JobEntry.key`` that are still there. The last of them had
+    about the number ``at``; 0 is the next job."""
     found = find_in_queue(server, queue, keys, at)
     where = api.Filter(keys=[entry.key for entry in found], near=at)
     jids = tuple(entry.jid for entry in found)

@@ -49,7 +49,7 @@ def asked(values: dict[str, str]) -> api.Filter:
 
 
 def _trimmed(text: str) -> str:
-    """Without what a person types around it; "=NAME" is exact."""
+    """The text without the spaces around it; "=NAME" stays exact."""
     return text if text.startswith("=") else text.strip()
 
 

@@ -68,7 +68,7 @@ class JobLine:
 
     @property
     def key(self) -> str:
-        """As ``JobEntry.key``."""
+        """The ``JobEntry.key`` of the job."""
         return self.entry.key
 
 
@@ -80,12 +80,12 @@ def of_entries(entries: Iterable[api.JobEntry], first: int | None = None) -> lis
 
 
 def called(entry: api.JobEntry) -> str:
-    """Its class; of what is no job, why."""
+    """What a job is called: its class, or why it is no job."""
     return entry.name or f"(no job: {entry.malformed})"
 
 
 def page_of(line: JobLine) -> PageLink:
-    """One of a set is found by its key, others by their id."""
+    """The link to a job's page. A job of a set is found by its key, another one by its id."""
     entry = line.entry
     if entry.location not in ("queued", "running"):
         return PageLink("/job", {"set": entry.location, "key": entry.key})
@@ -123,7 +123,8 @@ def _arguments(line: JobLine) -> Cell:
 
 
 def _when(line: JobLine) -> Cell:
-    """With how many of its retries are used up, if it waits for one."""
+    """The cell with the time of a job, and how many of its retries are used up, if it waits for
+    one."""
     entry = line.entry
     moment = entry.at if entry.at is not None else entry.since
     known = Phrase("?", "quiet") if moment is None else Moment(moment)
@@ -134,7 +135,7 @@ def _when(line: JobLine) -> Cell:
 
 
 def attempts(entry: api.JobEntry) -> int:
-    """How many times it has failed."""
+    """How many times the job has failed, in words."""
     return 0 if entry.retry_count is None else entry.retry_count + 1
 
 
@@ -144,7 +145,7 @@ def _failed(line: JobLine) -> Cell:
 
 
 def _note(line: JobLine) -> Cell:
-    """Its error on one line, and whether it runs alone."""
+    """The job's error on one line, and whether it runs alone."""
     entry = line.entry
     alone = "suspect" if entry.suspect else ""
     message = " ".join(entry.error_message.split())
@@ -163,7 +164,7 @@ def _error(line: JobLine) -> Cell:
 
 
 def as_object(entry: api.JobEntry) -> dict[str, Any]:
-    """For programs. Without its arguments, which may be secrets."""
+    """A job as programs get it: without its arguments, which may be secrets."""
     known = {
         "shard": entry.server.name,
         "jid": entry.jid,
@@ -186,7 +187,8 @@ def as_object(entry: api.JobEntry) -> dict[str, Any]:
 
 
 def _sheet(location: Location) -> Sheet[JobLine]:
-    """The jobs of one place. Without arguments where errors matter more, on a narrow screen."""
+    """The sheet for the jobs of one place. On a narrow screen it has no arguments where errors
+    matter more."""
     fails = location in ("retrying", "dead")
     queue: frozenset[Front] = _NOT_TERMINAL if fails else EVERYWHERE
     errors: tuple[Column[JobLine], ...] = (

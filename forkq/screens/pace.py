@@ -8,7 +8,7 @@ _SHARE: Final = 0.1  # of the time may go into looking
 
 
 class Pace:
-    """Of one who looks again and again, ``least`` seconds apart at least."""
+    """The pace of looks, which are at least ``least`` seconds apart."""
 
     def __init__(self, least: float) -> None:
         self._least = least

@@ -43,24 +43,24 @@ class PeriodicLine:
 
 
 def of_jobs(jobs: Iterable[Periodic]) -> list[PeriodicLine]:
-    """The lines of these."""
+    """The lines of these periodic jobs."""
     return [PeriodicLine(one, next_tick(one)) for one in jobs]
 
 
 def next_tick(one: Periodic) -> int | None:
-    """None while it is resting."""
+    """The next tick of a periodic job; None while it is resting."""
     return None if one.resting else next(iter(one.ticks(1)), None)
 
 
 def resting_state(one: Periodic) -> str:
-    """Why it does not run."""
+    """Why a periodic job does not run, in words."""
     if one.paused:
         return "paused"
     return "asleep" if one.entry.enabled else "disabled"
 
 
 def short_timestamp(tick: int, one: Periodic) -> str:
-    """A tick without its seconds, where an expression has none."""
+    """The time of a tick, without its seconds where the expression has none."""
     shown = timestamp(tick, one.entry.schedule.tz)
     day, clock, zone = shown.split(" ", 2)
     return f"{day} {clock.removesuffix(':00')} {zone}"
@@ -93,7 +93,7 @@ def _next(line: PeriodicLine) -> Cell:
 
 
 def _last(line: PeriodicLine) -> Cell:
-    """The latest event of its history, and how long ago that was."""
+    """The latest event in the history of a periodic job, and how long ago that was."""
     run = line.job.latest
     if run is None:
         return ()
@@ -107,7 +107,7 @@ def _job(line: PeriodicLine) -> Cell:
 
 
 def _facts(line: PeriodicLine) -> dict[str, Any]:
-    """Without the arguments, which may be secrets."""
+    """A periodic job as programs get it: without the arguments, which may be secrets."""
     periodic, entry = line.job, line.job.entry
     return {
         "name": entry.name,
@@ -171,7 +171,7 @@ class RunOfTick:
 
     @property
     def at(self) -> float:
-        """When it was due; of a run by hand, when it began."""
+        """When the tick was due; for a run by hand, when it began."""
         return self.run.tick or self.run.at
 
 

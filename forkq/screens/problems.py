@@ -49,7 +49,7 @@ class Problem:
 
 
 def problems(facts: Facts, most: int = MOST) -> list[Problem]:
-    """The worst ones: the urgent ones first, and then by jobs and lateness."""
+    """The worst problems: the urgent ones first, and then by jobs and lateness."""
     found = worst_first(found_by(facts).values())
     rest = len(found) - most
     more = Problem(f"and {plural(rest, 'problem')} more", "/", urgent=False, key="more")
@@ -61,7 +61,8 @@ def worst_first(found: Iterable[Problem]) -> list[Problem]:
 
 
 def found_by(facts: Facts, patience: float = checks.IDLE.limit) -> dict[Check, Problem]:
-    """What each check finds. ``patience``: for how many seconds free threads may take no job."""
+    """The problem that each check finds. ``patience``: for how many seconds free threads may take
+    no job."""
     found = {check: find(facts) for check, find in _FINDERS.items()}
     found[checks.IDLE] = _idle(facts, patience)
     return {
@@ -72,7 +73,7 @@ def found_by(facts: Facts, patience: float = checks.IDLE.limit) -> dict[Check, P
 
 
 def well(facts: Facts) -> str:
-    """What is known if nothing is wrong."""
+    """The sentence about a service of which nothing is wrong."""
     known = [_processes(len(facts.processes)), plural(len(facts.states), "queue")]
     if facts.leader:
         known.append(f"clock on {name(facts.leader)}")
@@ -157,7 +158,8 @@ def _refused(facts: Facts) -> Problem | None:
 
 
 def _leader(facts: Facts) -> Problem | None:
-    """Without any process of forkq, a clock is missed only by what is scheduled or retried."""
+    """The problem that no clock leads. Without any process of forkq, a clock is missed only by what
+    is scheduled or retried."""
     of_forkq = any(process.master for process in facts.processes)
     missed = not facts.processes and facts.stats.scheduled + facts.stats.retry > 0
     if facts.leader or not (of_forkq or missed):
@@ -251,7 +253,7 @@ def _stands_still(facts: Facts, state: api.QueueState, patience: float) -> bool:
 
 
 def _behind(facts: Facts) -> Problem | None:
-    """Those that a worse check does not name."""
+    """The late queues that a worse check does not name."""
     found = [
         state
         for state in _waiting(facts)
@@ -287,7 +289,7 @@ def _waiting(facts: Facts) -> list[api.QueueState]:
 
 
 def _is_served(facts: Facts, state: api.QueueState) -> bool:
-    """By a process that fetches."""
+    """Whether a process that fetches serves the queue."""
     crew = facts.fleet.crew(state.name)
     return crew.size > crew.quiet
 
@@ -310,7 +312,7 @@ def _of_queues(
     urgent: bool = False,
 ) -> Problem | None:
     """One sentence about these queues; None if there are none. It leads to the page of the only
-    one, or to that of all."""
+    queue, or to the page of all queues."""
     if not found:
         return None
     worst = sorted(found, key=lambda one: -one.size * facts.latency(one.name))
@@ -338,7 +340,7 @@ def _held(facts: Facts) -> Problem | None:
 
 
 def _surge(facts: Facts) -> Problem | None:
-    """Classes that fail much more often than they did."""
+    """The problem that classes fail much more often than they did."""
     found: list[tuple[int, int, int, str]] = []
     for one in facts.slow.hour.classes:
         before = [point.failed for point in one.points[:-_LATELY]]
@@ -355,7 +357,7 @@ def _surge(facts: Facts) -> Problem | None:
 
 
 def _failing(facts: Facts) -> Problem | None:
-    """Classes of which most runs failed in each half of half an hour."""
+    """The problem that most runs of a class failed, in each half of half an hour."""
     found = [
         (_share(one.points[-_WINDOW:]), one.failed, one.job)
         for one in facts.slow.hour.classes
@@ -424,7 +426,7 @@ def _periodic_jobs(names: Sequence[str]) -> str:
 
 
 def _names(names: Sequence[str]) -> str:
-    """The first of them, and how many more there are."""
+    """The first of these names, and how many more there are."""
     more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
     return ", ".join(map(name, names[:_SHOWN])) + more
 

@@ -54,13 +54,13 @@ class Host:
 
     @property
     def cpu(self) -> float | None:
-        """Of those that say it; None if none does."""
+        """The processor time of the processes that say it; None if none does."""
         used = [process.cpu for process in self.processes if process.cpu is not None]
         return sum(used) if used else None
 
 
 def hosts(processes: Sequence[api.Process]) -> list[Host]:
-    """``processes``, which are sorted by host, by host."""
+    """The hosts of ``processes``, which are in the order of their hosts."""
     groups = groupby(processes, key=lambda process: process.hostname)
     return [Host(name, tuple(members)) for name, members in groups]
 
@@ -74,14 +74,14 @@ class ProcessLine:
 
 
 def of_processes(server: api.Server, processes: Iterable[api.Process]) -> list[ProcessLine]:
-    """The lines of these."""
+    """The lines of these processes."""
     found = list(processes)
     marks = api.Metrics(server).deploys(_DAYS) if found else []
     return [ProcessLine(one, _last_before(one.started_at, marks)) for one in found]
 
 
 def by_host(lines: Iterable[ProcessLine]) -> list[tuple[Host, list[ProcessLine]]]:
-    """``lines``, which are sorted by host, by host."""
+    """The lines of each host; ``lines`` are in the order of their hosts."""
     groups = groupby(lines, key=lambda line: line.process.hostname)
     found = [(name, list(members)) for name, members in groups]
     return [(Host(name, tuple(one.process for one in them)), them) for name, them in found]
@@ -111,7 +111,7 @@ def _on_its_host(line: ProcessLine) -> Cell:
 
 
 def tree_of(process: api.Process) -> str:
-    """The tag and the pid of its master. A process of Sidekiq has none."""
+    """The tag and the pid of a process's master. A process of Sidekiq has none."""
     return f"{process.tag} {process.master or ''}".strip()
 
 
@@ -146,7 +146,7 @@ def _heartbeat(line: ProcessLine) -> Cell:
 
 
 def _deploy(line: ProcessLine) -> Cell:
-    """What runs there, if ``forkq mark-deploy`` was called before it started."""
+    """The deploy that runs in a process, if ``forkq mark-deploy`` was called before it started."""
     return () if line.deploy is None else (Phrase(line.deploy.label),)
 
 

@@ -20,8 +20,8 @@ def path_of(name: str) -> str:
 
 
 def suspects_beside_others(state: api.QueueState) -> str:
-    """What to know of its suspects; "" if there are none, or no other jobs: then its report says
-    that they hold it."""
+    """What a person should know of a queue's suspects; "" if there are none, or no other jobs: then
+    its report says that they hold it."""
     if not 0 < state.suspects < state.size:
         return ""
     of = f"{state.suspects:,} of its {state.size:,} jobs"
@@ -38,7 +38,7 @@ def operator() -> str:
 
 
 def pause(server: api.Server, name: str, by: str = "") -> Plan:
-    """``by``: who acts, if that is not the user of this process."""
+    """The plan to pause a queue. ``by``: who acts, if that is not the user of this process."""
     one = api.Queue(name, server)
 
     def do() -> ActionDone:

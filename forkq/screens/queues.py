@@ -46,17 +46,17 @@ class QueueLine:
 
 
 def of_figures(queues: Iterable[api.QueueFigures]) -> list[QueueLine]:
-    """By their figures alone."""
+    """The lines of queues of which only the figures are known."""
     return [QueueLine(one.name, one.size, one.latency) for one in queues]
 
 
 def waiting(facts: Facts) -> list[QueueLine]:
-    """Those with jobs, that with the longest wait first."""
+    """The queues with jobs, that with the longest wait first."""
     return WAITING.chosen(of_figures(one for one in facts.stats.queues if one.size))
 
 
 def of_reports(reports: Iterable[api.QueueReport]) -> list[QueueLine]:
-    """With all that is known."""
+    """The lines of queues with all that is known of them."""
     return [
         QueueLine(one.state.name, one.state.size, one.latency, one.state, report=one)
         for one in reports
@@ -64,12 +64,12 @@ def of_reports(reports: Iterable[api.QueueReport]) -> list[QueueLine]:
 
 
 def of_states(states: Iterable[api.QueueState]) -> list[QueueLine]:
-    """With their rules."""
+    """The lines of queues with their rules."""
     return [QueueLine(one.name, one.size, 0.0, one) for one in states]
 
 
 def observed(facts: Facts, observer: Observer) -> list[QueueLine]:
-    """With what was seen of them in the last minutes."""
+    """The lines of queues with what was seen of them in the last minutes."""
     waits = {one.name: one.latency for one in facts.stats.queues}
     return [
         QueueLine(
@@ -90,7 +90,7 @@ def _size(line: QueueLine) -> Cell:
 
 
 def _trend(line: QueueLine) -> Cell:
-    """What it was, and by how many jobs a minute it grows or shrinks."""
+    """The sizes of a queue over time, and by how many jobs a minute it grows or shrinks."""
     shown = Trend([size for _, size in line.sizes], "its size in the last minutes")
     trend = drains_in(list(line.sizes))
     if trend is None or abs(trend[0]) < _STEADY:
@@ -105,7 +105,7 @@ def _latency(line: QueueLine) -> Cell:
 
 
 def _busy(line: QueueLine) -> Cell:
-    """Those that run in Sidekiq are not counted by its limit."""
+    """How many jobs of a queue run. The limit does not count those that run in Sidekiq."""
     state = _state(line)
     busy = Phrase(format_count(state.busy))
     if state.limit is None:
@@ -115,7 +115,7 @@ def _busy(line: QueueLine) -> Cell:
 
 
 def _used(line: QueueLine) -> Cell:
-    """How much of its limit is used up."""
+    """How much of a queue's limit is used up."""
     state, shown = _state(line), _busy(line)
     if state.limit is None:
         return shown
@@ -124,7 +124,7 @@ def _used(line: QueueLine) -> Cell:
 
 
 def _rules(line: QueueLine) -> Cell:
-    """The rules in words; their absence needs none."""
+    """The rules of a queue in words; no words where it has none."""
     return tuple(tag(text) for text in _rules_of(_state(line))) or (Phrase(""),)
 
 
@@ -140,7 +140,7 @@ def _rules_of(state: api.QueueState) -> Iterator[str]:
 
 
 def _set_rules(line: QueueLine) -> Cell:
-    """They, and which ones the configuration does not have."""
+    """The rules of a queue in words, and which of them the configuration does not have."""
     changed = _state(line).changed
     return (
         (*_rules(line), note(f"{', '.join(changed)}: set at run time")) if changed else _rules(line)
@@ -157,7 +157,7 @@ def _why(line: QueueLine) -> Cell:
 
 
 def _rule(rule: str, value: object, line: QueueLine) -> Cell:
-    """A rule that was set at run time has a star."""
+    """A rule in words. One that was set at run time has a star."""
     if rule in _state(line).changed:
         return (Phrase(f"{'none' if value is None else value}*"),)
     return () if value is None else (Phrase(str(value)),)
@@ -176,7 +176,7 @@ def _rate(line: QueueLine) -> Cell:
 
 
 def rate_of(state: api.QueueState) -> str | None:
-    """Such as "100/minute burst 20"."""
+    """The rate of a queue in words, such as "100/minute burst 20"."""
     if state.rate is None or state.burst is None:
         return state.rate
     return f"{state.rate} burst {state.burst:g}"

@@ -43,23 +43,23 @@ class RunLine:
 
     @property
     def is_late(self) -> bool:
-        """Whether it runs for twice as long as usual, and a person should look."""
+        """Whether the job runs for twice as long as usual, and a person should look."""
         return bool(self.usual) and self.exceeds(2 * self.usual)
 
     def exceeds(self, seconds: float) -> bool:
-        """Whether it surely runs for longer than that: a heartbeat has told when it began."""
+        """Whether the job surely runs for longer than that: a heartbeat has told when it began."""
         return bool(self.job.thread) and self.job.elapsed - _WHOLE > seconds
 
 
 def of_jobs(jobs: Iterable[api.RunningJob]) -> list[RunLine]:
-    """By what the jobs say of themselves."""
+    """The lines of running jobs, by what they say of themselves."""
     return [RunLine(job) for job in jobs]
 
 
 def compared(
     server: api.Server, jobs: Sequence[api.RunningJob], processes: Iterable[api.Process]
 ) -> list[RunLine]:  # fmt: skip
-    """Beside their processes and what is usual for their classes."""
+    """The lines of running jobs, beside their processes and what is usual for their classes."""
     known, times = {process.identity: process for process in processes}, usual(server, jobs)
     return [RunLine(job, known.get(job.identity), times.get(job.job, 0.0)) for job in jobs]
 
@@ -84,7 +84,7 @@ def _queue(line: RunLine) -> Cell:
 
 
 def elapsed(job: api.RunningJob) -> str:
-    """For how long it runs: ``< 8 s`` if no heartbeat has told of it yet."""
+    """For how long a job runs, in words: ``< 8 s`` if no heartbeat has told of it yet."""
     return _at_most(job, job.elapsed)
 
 
@@ -103,13 +103,14 @@ def _at_most(job: api.RunningJob, time: float) -> str:
 
 
 def progress_text(progress: Progress) -> str:
-    """Such as "120 of 1,000 pages"."""
+    """The progress of a job in words, such as "120 of 1,000 pages"."""
     whole = f" of {format_count(progress.total)}" if progress.total else " done"
     return f"{format_count(progress.done)}{whole} {progress.note}".strip()
 
 
 def _progress(line: RunLine) -> Cell:
-    """What the job reports; else, on a screen, its time against the usual one."""
+    """The cell with the progress that a job reports; without one, on a screen, its time against the
+    usual one."""
     job, reported = line.job, line.job.progress
     if reported is None:
         if not line.usual or not job.thread:
@@ -125,7 +126,8 @@ def _progress(line: RunLine) -> Cell:
 
 
 def _process(line: RunLine) -> Cell:
-    """Host and pid, a name that ``forkq processes stacks`` takes."""
+    """The cell with host and pid of a job's process, a name that ``forkq processes stacks``
+    takes."""
     host, _, rest = line.job.identity.partition(":")
     return (Phrase(f"{host}:{rest.partition(':')[0]}"),)
 

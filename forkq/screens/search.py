@@ -37,14 +37,14 @@ class PlaceFound:
 
 
 def search(server: api.Server, wanted: str) -> list[PlaceFound]:
-    """A look into every place."""
+    """Looks into every place."""
     return [_search(server, wanted, place, "", 0, _MOST, _SECONDS) for place in PLACES]
 
 
 def search_on(
     server: api.Server, wanted: str, place: Place, after: str, searched: int
 ) -> PlaceFound:
-    """Goes on in one place, from ``after`` on, for longer."""
+    """Goes on with the search in one place, from ``after`` on, for longer."""
     return _search(server, wanted, place, after, searched, PER_PAGE, _SECONDS_ALONE)
 
 

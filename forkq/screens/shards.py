@@ -33,11 +33,12 @@ class Shards:
         return worst_first([*worst, *self.elsewhere(shard, names)])
 
     def well(self, shard: str) -> str:
-        """What is known of ``shard`` if nothing is wrong. Raises ServerUnavailable."""
+        """The sentence about ``shard`` if nothing is wrong there. Raises ServerUnavailable."""
         return well(self._observers[shard].facts())
 
     def elsewhere(self, shard: str, names: Iterable[str]) -> list[Problem]:
-        """What is urgent on those of ``names`` other than ``shard`` that have answered by now."""
+        """The urgent problems of the shards in ``names``, other than ``shard``, that have answered
+        by now."""
         others = [name for name in names if name != shard]
         with self._lock:
             begun = [self._begin(name) for name in others if not self._is_asked(name)]
@@ -50,7 +51,8 @@ class Shards:
         return name in self._asking and self._asking[name][0].is_alive()
 
     def _begin(self, name: str) -> threading.Thread:
-        """A daemon: the program may end while a shard hangs."""
+        """Starts a daemon thread that asks one shard: the program may end while that shard
+        hangs."""
         thread = threading.Thread(target=self._ask, args=(name,), name="forkq shard", daemon=True)
         self._asking[name] = thread, time.monotonic()
         thread.start()

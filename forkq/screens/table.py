@@ -63,8 +63,7 @@ class Trend(NamedTuple):
 
 
 class Share(NamedTuple):
-    """How much of the whole. ``is_said``: words beside it say the same, so a terminal leaves it
-    out."""
+    """A part of a whole. ``is_said``: words beside it say the same, so a terminal leaves it out."""
 
     part: float
     whole: float
@@ -79,12 +78,12 @@ Cell: TypeAlias = "tuple[Part, ...]"
 
 
 def note(text: str, tone: Tone = "") -> Phrase:
-    """A smaller fact beside the others."""
+    """The phrase for a smaller fact beside the others."""
     return Phrase(text, tone, "note")
 
 
 def tag(text: str, tone: Tone = "") -> Phrase:
-    """A state."""
+    """The phrase for a state."""
     return Phrase(text, tone, "tag")
 
 
@@ -136,8 +135,8 @@ class TableRow:
 
 
 class Empty(NamedTuple):
-    """In place of a table without rows: what is not there, and how it would come there. A command
-    says ``brief``."""
+    """The text in place of a table without rows: what is not there, and how it would come there. A
+    command says ``brief``."""
 
     says: str
     how: str = ""
@@ -146,8 +145,9 @@ class Empty(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What is shown. ``name`` says to those who do not see it what it lists, ``heading`` is the
-    column that names a row. ``left_out`` rows are not among ``rows``; ``command`` lists them."""
+    """A table that is shown. ``name`` says to those who do not see it what it lists, ``heading`` is
+    the column that names a row. ``left_out`` rows are not among ``rows``; ``command`` lists
+    them."""
 
     name: str
     columns: Sequence[Column[Any]]
@@ -159,12 +159,12 @@ class Table:
 
     @property
     def cut(self) -> str:
-        """What is said if some rows are left out; else ""."""
+        """The sentence that some rows are left out; "" if none are."""
         return shown_of(len(self.rows), len(self.rows) + self.left_out, self.command)
 
 
 def shown_of(shown: int, total: int, command: str = "") -> str:
-    """That a list is cut, and which command lists all; "" of one that is whole."""
+    """The sentence that a list is cut, and which command lists all; "" for a list that is whole."""
     if shown >= total:
         return ""
     rest = f"; `{command}` lists all" if command else ""
@@ -172,7 +172,7 @@ def shown_of(shown: int, total: int, command: str = "") -> str:
 
 
 def no_buttons(_value: Any) -> tuple[Button, ...]:
-    """Nothing is done with a row."""
+    """No actions: nothing is done with a row."""
     return ()
 
 
@@ -196,7 +196,7 @@ class Sheet(Generic[T]):
     command: str = ""
 
     def chosen(self, values: Iterable[T], wanted: str = "") -> list[T]:
-        """Those that have ``wanted`` in their words, in order."""
+        """The values that have ``wanted`` in their words, in order."""
         text = wanted.casefold()
         found = [one for one in values if any(text in word.casefold() for word in self.words(one))]
         return found if self.order is None else sorted(found, key=self.order)
@@ -209,7 +209,7 @@ class Sheet(Generic[T]):
         return Table(self.name, columns, rows, self.empty, left_out, heading, self.command)
 
     def columns_on(self, front: Front) -> tuple[Column[T], ...]:
-        """Those that are seen there."""
+        """The columns that are seen in that place."""
         return tuple(column for column in self.columns if front in column.on)
 
     def row(self, columns: Iterable[Column[T]], value: T) -> TableRow:
@@ -219,6 +219,6 @@ class Sheet(Generic[T]):
         return TableRow(self.key(value), cells, value, self.buttons(value), label)
 
     def as_object(self, value: T) -> dict[str, Any]:
-        """What a program gets: one object."""
+        """The object that a program gets of one value."""
         more = {column.name: column.fact(value) for column in self.columns if column.fact}
         return {**self.facts(value), **more}

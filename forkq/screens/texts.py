@@ -31,7 +31,7 @@ def name(text: object) -> str:
 
 
 def timestamp(stamp: float, tz: str | None = None) -> str:
-    """An epoch second in its zone; without one, in this machine's."""
+    """An epoch second as text in a zone; without one, in this machine's."""
     try:
         at = datetime.fromtimestamp(stamp, None if tz is None else zone_of(tz).tz)
     except (ValueError, OverflowError, OSError):  # what is in Redis may be any number
@@ -40,7 +40,7 @@ def timestamp(stamp: float, tz: str | None = None) -> str:
 
 
 def pretty(value: Any) -> str:
-    """JSON in lines."""
+    """The value as JSON in several lines."""
     try:
         return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
     except (ValueError, RecursionError, msgspec.MsgspecError):
@@ -48,7 +48,7 @@ def pretty(value: Any) -> str:
 
 
 def payload_text(entry: api.JobEntry) -> str:
-    """The masked payload; bytes that are no JSON as they are."""
+    """The masked payload as text; bytes that are no JSON as they are."""
     raw = entry.masked
     try:
         text = msgspec.json.format(raw, indent=2).decode()

@@ -69,9 +69,9 @@ def release(keys: Keys, name: str) -> Call:
 
 
 def waiting_jobs(keys: Keys, name: str, queue: str, at: int, *, returns: bool) -> Call:
-    """Finds jobs of the class in the queue's list of suspects that are no suspects, from the place
-    ``at`` on, and ``returns`` them to the queue or counts them. Returns where to go on (-1: that
-    was all) and how many it found."""
+    """The call that finds jobs of the class in the queue's list of suspects that are no suspects
+    themselves, from the place ``at`` on, and ``returns`` them to the queue or counts them. It
+    returns where to go on (-1: that was all) and how many it found."""
     lists = (keys.suspects(queue), keys.queue(queue), keys.suspected, keys.queues)
     text = msgspec.json.encode(name).decode()
     texts = [f'"{key}":{space}{text}' for key in ("class", "wrapped") for space in ("", " ")]

@@ -41,7 +41,8 @@ class JobsMixin(_Base):
         super().setUpClass()
 
     def run(self, result: unittest.TestResult | None = None) -> unittest.TestResult | None:
-        """Not in setUp, so that a class may have its own without calling this one's."""
+        """Runs the test within its mode. That is not in setUp, so that a class may have its own
+        without calling this one's."""
         with self._scope() as self.forkq_jobs:
             return super().run(result)
 

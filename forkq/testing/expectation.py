@@ -38,7 +38,7 @@ class Expectation:
 
     @classmethod
     def of(cls, job: object, *, at: Any, **keys: Any) -> Expectation:
-        """Keys that are ANY are left out."""
+        """An expectation of these values. Keys that are ANY are left out."""
         if "args" in keys and isinstance(keys["args"], tuple):
             keys["args"] = list(keys["args"])
         given = {key: value for key, value in keys.items() if value is not ANY}
@@ -114,12 +114,13 @@ def named(job: object) -> str:
 
 
 def numbered(count: int, noun: str) -> str:
-    """``1 job``, ``2 jobs``."""
+    """A number of jobs in words: ``1 job``, ``2 jobs``."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _differences(path: str, expected: Any, found: Any) -> Iterator[str]:
-    """Where the two differ: the innermost keys and places, as far as both have the same shape."""
+    """The lines about where two values differ: the innermost keys and places, as far as both have
+    the same shape."""
     if expected == found:
         return
     if isinstance(expected, dict) and isinstance(found, dict) and expected.keys() == found.keys():

@@ -30,18 +30,18 @@ class PushRefused(AssertionError):
 
 
 class ToRedis:
-    """Pushes leave the process: to ``only`` this URL, if one is given."""
+    """A mode in which pushes leave the process: to ``only`` this URL, if one is given."""
 
     def __init__(self, only: str | None = None) -> None:
         self._only = only
 
     def channel(self, url: str) -> Channel | None:
-        """None for the server that may be reached; for another one a refusal."""
+        """Returns None for a server that may be reached; raises PushRefused for another one."""
         return None if self._only in (None, url) else Refusal().channel(url)
 
 
 class Refusal:
-    """No push leaves the process."""
+    """A mode in which no push leaves the process."""
 
     def channel(self, url: str) -> Channel | None:
         """Raises PushRefused."""

@@ -74,7 +74,8 @@ class _Run(JobObserver):
         self._jobs.performed.append(self._job)
 
     def failed(self, run: JobRun, error: BaseException, decision: Decision) -> None:
-        """The job is given up unless it is retried, or its own hook said DISCARD."""
+        """Notes a failure: the job is given up unless it is retried, or its own hook said
+        DISCARD."""
         self.error = error
         if isinstance(decision, Bury | Drop) and decision.job is not None:
             self._jobs.give_up(self._job, error)
@@ -88,19 +89,19 @@ class _Ends:
         self._jobs = jobs
 
     def done(self, unit: UnitOfWork) -> float:
-        """The job is done, or dropped."""
+        """Notes that the job is done, or dropped."""
         return monotonic() - unit.taken
 
     def occupy(self, consumer: object, *, on: bool) -> None:
-        """No job is fetched."""
+        """Does nothing: no job is fetched."""
 
     def retry(self, unit: UnitOfWork, decision: Retry, *, until: Until) -> None:
-        """The job waits for its retry, or for a newer forkq."""
+        """Records the job for its retry, or for a newer forkq."""
         retrying = not isinstance(decision, Postpone)
         self._jobs.add(RecordedJob.of(decision.payload, decision.at, retrying=retrying))
 
     def bury(self, unit: UnitOfWork, decision: Bury, *, until: Until) -> None:
-        """The dead set would have the job."""
+        """Records the job as one that the dead set would have."""
         self._jobs.dead.append(RecordedJob.of(decision.payload))
 
 
@@ -110,7 +111,7 @@ class _NoTimeLimits:
     classes: Container[str] = ()
 
     def begins(self) -> Begins:
-        """No master reads it."""
+        """The places in which begins are noted: no master reads them."""
         return [0, 0], [0.0]
 
     def begin(self, *_: object) -> None:
@@ -118,7 +119,7 @@ class _NoTimeLimits:
 
 
 def _call_without_loop(call: Callable[[], None]) -> None:
-    """``call``, in a thread without an event loop: a job may use ``asyncio.run``."""
+    """Runs ``call`` in a thread without an event loop: a job may use ``asyncio.run``."""
     if not _runs_in_loop():
         call()
         return
@@ -136,7 +137,8 @@ def _runs_in_loop() -> bool:
 
 
 def child_log() -> FilteringBoundLogger:
-    """What a child logs goes to the logger ``forkq`` of the standard library."""
+    """The log of a child in a test: its lines go to the logger ``forkq`` of the standard
+    library."""
     return cast(
         "FilteringBoundLogger",
         structlog.wrap_logger(

@@ -32,14 +32,15 @@ _of_session: Final = pytest.StashKey[Scope[Any]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The setting, for pytest.ini or pyproject.toml."""
+    """Adds the setting, for pytest.ini or pyproject.toml."""
     about = "What becomes of jobs that tests push: refuse, fake, inline or real (forkq)"
     parser.addini(_SETTING, about, default="refuse")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """From here on: a conftest.py, and what it imports of the app, may push, too."""
+    """Enters the mode of the session: a conftest.py, and what it imports of the app, may push,
+    too."""
     if early_config.getini(_SETTING) in _MODES:
         _enter_mode_of_session(early_config)
 
@@ -68,7 +69,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
-    """The test's own mode, before any of its fixtures: they may push, too."""
+    """Enters the test's own mode, before any of its fixtures: they may push, too."""
     scope = item.stash[_scope_of] = _mode_of(item)()
     scope.__enter__()
     yield
@@ -76,7 +77,7 @@ def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
-    """Back to the mode of the session, after all of its fixtures."""
+    """Returns to the mode of the session, after all fixtures of the test."""
     yield
     if scope := item.stash.get(_scope_of, None):
         scope.__exit__(None, None, None)

@@ -32,17 +32,17 @@ class RecordedJob:
 
     @property
     def args(self) -> list[Any]:
-        """Its arguments, after JSON."""
+        """The arguments of the job, after JSON."""
         return cast("list[Any]", self.payload["args"])
 
     @property
     def jid(self) -> str:
-        """Its id."""
+        """The id of the job."""
         return cast("str", self.payload["jid"])
 
     @property
     def queue(self) -> str:
-        """The queue that it waits in, or goes to when it is due."""
+        """The queue that the job waits in, or goes to when it is due."""
         return cast("str", self.payload.get("queue") or DEFAULT_QUEUE)
 
     def __str__(self) -> str:
@@ -57,7 +57,7 @@ class RecordedJob:
 
     @property
     def delay(self) -> float:
-        """Seconds from the push until it is due; 0 if it waits in its queue."""
+        """Seconds from the push until the job is due; 0 if it waits in its queue."""
         return 0.0 if self.at is None else self.at - float(self.payload["created_at"])
 
     def stamped(self, moment: float) -> RecordedJob:

@@ -25,7 +25,7 @@ class Recorder:
         self._lock = threading.RLock()
 
     def channel(self, url: str) -> Recorder:
-        """All pushes come here, whatever server they are for."""
+        """Returns itself: all pushes come here, for each server."""
         return self
 
     def push(self, jobs: Sequence[EncodedJob]) -> None:
@@ -44,19 +44,19 @@ class Recorder:
             raise error
 
     def connection(self) -> NoReturn:
-        """There is none. Raises AssertionError."""
+        """Raises AssertionError: there is no connection."""
         raise AssertionError(
             "this test records pushes (forkq.testing), so there is no Redis to look into or to "
             "change; ask for the fixture `forkq_server`, a Redis for tests"
         )
 
     def add(self, job: RecordedJob) -> None:
-        """``job`` waits from now on."""
+        """Adds ``job`` to those that wait."""
         with self._lock:
             insort(self._waiting, job, key=_due_time)
 
     def give_up(self, job: RecordedJob, error: BaseException) -> None:
-        """``job`` was given up after ``error``."""
+        """Notes that ``job`` was given up after ``error``."""
         self._given_up.append((job, error))
 
     def _take(self, fits: Callable[[RecordedJob], bool], until: float) -> RecordedJob | None:

@@ -24,18 +24,18 @@ _stack: tuple[Mode, ...] = ()
 
 
 def modes() -> tuple[Mode, ...]:
-    """All that are in force, the latest last."""
+    """All modes that are in force, the latest last."""
     return _stack
 
 
 def enter(mode: Mode) -> None:
-    """``mode`` counts from now on."""
+    """Puts ``mode`` in force."""
     with _lock:
         _replace((*_stack, mode))
 
 
 def leave(mode: Mode) -> None:
-    """``mode`` ends, wherever it stands: another thread may have entered one since."""
+    """Ends ``mode``, also if it is not the latest: another thread may have entered one since."""
     with _lock:
         place = max(at for at, each in enumerate(_stack) if each is mode)
         _replace(_stack[:place] + _stack[place + 1 :])
@@ -43,7 +43,7 @@ def leave(mode: Mode) -> None:
 
 @contextmanager
 def within(mode: Mode) -> Iterator[None]:
-    """``mode`` counts until the end of the block."""
+    """Puts ``mode`` in force until the end of the block."""
     enter(mode)
     try:
         yield

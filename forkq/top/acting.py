@@ -37,8 +37,8 @@ _UNDO: Final[dict[str, Callable[..., Plan]]] = {
 
 
 class Person(Protocol):
-    """Who is told and asked: the app. ``hear`` is called in a thread, and passes the outcome of a
-    step to ``Acting.take`` in the app's own."""
+    """The one who is told and asked: the app. ``hear`` is called in a thread, and passes the
+    outcome of a step to ``Acting.take`` in the app's own."""
 
     def say(self, text: Text) -> None: ...
 
@@ -63,7 +63,8 @@ class Acting:
         return self._undo is not None
 
     def begin(self, step: Step, shard: str = "") -> None:
-        """``step`` makes the plan, for that shard, or for the one that is looked at."""
+        """Begins an action. ``step`` makes the plan, for that shard, or for the one that is looked
+        at."""
         if self.busy:
             self._say("One action at a time: the last one goes on.", BAD)
             return
@@ -72,13 +73,13 @@ class Acting:
         self._run(step)
 
     def undo(self) -> None:
-        """What was done last."""
+        """Undoes what was done last."""
         if self._undo is not None:
             (path, fields) = self._undo
             self.begin(lambda server: _UNDO[path](server, **fields), self._undo_shard)
 
     def take(self, outcome: Plan | ActionDone | Failed) -> None:
-        """The next step, if there is one."""
+        """Takes the outcome of a step, and does the next one, if there is one."""
         if isinstance(outcome, Failed):
             self._say(outcome.says, BAD)
         elif isinstance(outcome, ActionDone):
@@ -103,13 +104,13 @@ class Acting:
         self._run(lambda _: self._do(plan))
 
     def _do(self, plan: Plan) -> ActionDone:
-        """In a thread: the observer may be waiting for Redis."""
+        """Does the plan in a thread: the observer may be waiting for Redis."""
         done = plan.do()
         self._watchers.observers[self._shard].forget()
         return done
 
     def _run(self, step: Step) -> None:
-        """In a daemon thread: the program may end while Redis hangs."""
+        """Runs a step in a daemon thread: the program may end while Redis hangs."""
         self.busy = True
         self._thread = threading.Thread(
             target=self._step, args=(step,), name="forkq top action", daemon=True

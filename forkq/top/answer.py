@@ -9,7 +9,7 @@ from .watcher import PageFailed, Seen
 
 
 class Answer(Message):
-    """From a thread: what the watcher has seen, or a step of an action."""
+    """A message from a thread: what the watcher has seen, or a step of an action."""
 
     def __init__(self, found: Seen | PageFailed | Outcome) -> None:
         super().__init__()

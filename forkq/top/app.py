@@ -37,8 +37,8 @@ _THEME: Final = "ansi-dark"  # the colours of the terminal itself
 
 
 class Top(App[None]):
-    """``server`` is shown: the address of Redis, without its password; or the shard of ``shards``
-    that is looked at."""
+    """The app of the screens. It shows ``server``: the address of Redis, without its password; or
+    the shard of ``shards`` that is looked at."""
 
     CSS_PATH = "top.tcss"
     ENABLE_COMMAND_PALETTE = False
@@ -82,13 +82,14 @@ class Top(App[None]):
         self.watcher.end()
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """Shades of grey in place of colours would be black on black with those of a terminal."""
+        """The filters of lines, without the one for shades of grey: with a terminal's own colours
+        they would be black on black."""
         found = super().get_line_filters()
         return [one for one in found if not isinstance(one, Monochrome)] + self._own_filters
 
     @property
     def page(self) -> Page:
-        """That which is looked at; Escape returns to those below it."""
+        """The page that is looked at; Escape returns to the pages below it."""
         return self._pages[-1]
 
     # From page to page
@@ -122,7 +123,8 @@ class Top(App[None]):
             self._begin()
 
     def action_leave(self) -> None:
-        """One step: the search, the selection or the place in a list, then the page before."""
+        """Goes back one step: it leaves the search, the selection or the place in a list, then the
+        page before."""
         stays = self._wanted or self._place or self.view.chosen_some or self._search.display
         if stays or not self._left:
             self._begin()
@@ -130,7 +132,7 @@ class Top(App[None]):
             self._return()
 
     def _return(self) -> None:
-        """To the page before, as it was left."""
+        """Returns to the page before, as it was left."""
         self._pages.pop()
         left = self._left.pop()
         self._begin(left.wanted, left.place)
@@ -142,7 +144,7 @@ class Top(App[None]):
             self._begin()
 
     def _begin(self, wanted: str = "", place: str = "") -> None:
-        """The page from its start and without a filter, or from a ``place`` and with one."""
+        """Shows the page from its start and without a filter, or from a ``place`` and with one."""
         self._wanted, self._place = wanted, place
         self._going, self._seen = False, None
         self._search.display = False
@@ -198,7 +200,7 @@ class Top(App[None]):
         self.view.choose(None)
 
     def action_letter(self, letter: str) -> None:
-        """After g it names a page, else what is done with the row."""
+        """Obeys a letter: after g it names a page, else what is done with the row."""
         going, self._going = self._going, False
         if going:
             self.say(Text())
@@ -221,7 +223,7 @@ class Top(App[None]):
         self.acting.undo()
 
     def ask(self, plan: Plan, answered: Callable[[bool | None], None]) -> None:
-        """Before what cannot be taken back, or concerns many jobs."""
+        """Asks the person, before what cannot be taken back, or concerns many jobs."""
         self.push_screen(Question(plan), answered)
 
     def _acted(self) -> None:
@@ -234,7 +236,7 @@ class Top(App[None]):
     # What the threads have found
 
     def hear(self, found: Seen | PageFailed | Outcome) -> None:
-        """In a thread."""
+        """Hears of the outcome of a step, in a thread."""
         self.post_message(Answer(found))
 
     def on_answer(self, answer: Answer) -> None:
@@ -260,7 +262,7 @@ class Top(App[None]):
         self._show_state()
 
     def _show_state(self) -> None:
-        """Also while nothing comes from Redis."""
+        """Shows the state of the connection, also while nothing comes from Redis."""
         if time.monotonic() > self._said_until and not self.acting.busy:
             self.say(Text())
         away = self.watcher.away
@@ -272,12 +274,12 @@ class Top(App[None]):
                 self._problems.show(found, well, away, most=4 if self.page.path == "/" else 1)
 
     def say(self, text: Text) -> None:
-        """What was done, or was not, in the line above the keys, for a while."""
+        """Says what was done, or was not, in the line above the keys, for a while."""
         self._said_until = time.monotonic() + _SAID
         self._message.show(text)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Only the keys that do something here are shown."""
+        """Whether an action is shown: only the keys that do something here are."""
         if action == "letter" and not self._going:
             [letter] = parameters
             return letter == QUIT or ACTS.get(str(letter), ("",))[0] in self.page.acts()
@@ -292,7 +294,7 @@ class Top(App[None]):
         self.push_screen(Help(help_text(self.page.acts(), PAGES)))
 
     def _quit(self) -> None:
-        """A first q does not cut an action off."""
+        """Ends the program. A first q does not cut an action off."""
         if self.acting.busy and not self._leaving:
             self._leaving = True
             self.say(words(("An action goes on. q again leaves it half done.", BAD)))

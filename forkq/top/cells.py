@@ -27,7 +27,7 @@ _BARS: Final = {False: 12, True: 24}  # of a trend, on a narrow screen and on a 
 
 
 def drawn(shown: table.Cell | None, *, is_wide: bool = True) -> Text:
-    """A cell of a table. None: it has no place in this row."""
+    """A cell of a table as text. For None, which has no place in this row, it is empty."""
     if shown is None:
         return Text("")
     if not shown:
@@ -55,25 +55,26 @@ def _drawn(part: table.Part, *, is_wide: bool) -> Text:
 
 
 def _grouped(values: Sequence[float], bars: int) -> tuple[Sequence[float], int]:
-    """As many values as there are bars: each is the sum of as many."""
+    """The values in as many groups as there are bars: each is the sum of as many values."""
     size = max(1, -(-len(values) // bars))
     first = len(values) % size
     return [sum(values[at : at + size]) for at in range(first, len(values), size)], bars
 
 
 def cell(text: object, style: str = "") -> Text:
-    """A name, or other text of Redis, in one line. It sets no colour, moves no cursor and is no
-    wider than terminals take it for."""
+    """The text of a name, or of other text of Redis, in one line. It sets no colour, moves no
+    cursor and is no wider than terminals take it for."""
     return Text(_tame(texts.name(text)), style, no_wrap=True, end="")
 
 
 def prose(text: str) -> Text:
-    """A line of the app's own text, as long as it is: it may wrap."""
+    """The text of a line of the app's own, as long as it is: it may wrap."""
     return Text(_tame(printable(text)))
 
 
 def words(*parts: str | tuple[str, str] | Text) -> Text:
-    """A line with its styles. Also in forkq's own sentences there are names of Redis."""
+    """The text of a line with its styles. In forkq's own sentences, too, there are names of
+    Redis."""
     return Text.assemble(*map(_plain, parts), no_wrap=True, end="")
 
 
@@ -86,13 +87,13 @@ def spark(values: Sequence[float], width: int) -> str:
 
 
 def bar(part: float, whole: float, width: int) -> str:
-    """How much of the whole."""
+    """A bar that shows a part of a whole."""
     filled = 0 if whole <= 0 else round(min(1.0, max(0.0, part / whole)) * width)
     return "█" * filled + "░" * (width - filled)
 
 
 class AsciiOnly(LineFilter):
-    """For a terminal that has no UTF-8: each other letter is written as one of ASCII."""
+    """A filter for a terminal that has no UTF-8: each other letter is written as one of ASCII."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         return [Segment(_ascii(text), style, control) for text, style, control in segments]
@@ -123,7 +124,7 @@ def _plain(part: str | tuple[str, str] | Text) -> str | tuple[str, str] | Text:
 
 
 def _tame(text: str) -> str:
-    """Without the selectors by which terminals disagree about the width of a letter."""
+    """The text without the selectors by which terminals disagree about the width of a letter."""
     if text.isascii():
         return text
     text = unicodedata.normalize("NFC", text)

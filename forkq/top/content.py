@@ -51,8 +51,8 @@ class Left(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What the person looks at: the row under the cursor, the text of the filter, the place in a
-    long list, and the columns that the screen has."""
+    """The view of the person: the row under the cursor, the text of the filter, the place in a long
+    list, and the columns that the screen has."""
 
     observer: Observer
     cursor: Row | None = None
@@ -62,7 +62,7 @@ class Look:
 
     @property
     def server(self) -> Server:
-        """That of the shard that is looked at."""
+        """The server of the shard that is looked at."""
         return self.observer.server
 
     @property
@@ -71,18 +71,18 @@ class Look:
         return self.width >= _WIDE
 
     def wants(self, *words: str) -> bool:
-        """Whether one of these has the text of the filter in it."""
+        """Whether one of these texts has the text of the filter in it."""
         return any(self.wanted.casefold() in word.casefold() for word in words)
 
 
 def grid(table: Table, look: Look) -> tuple[Sequence[Column[Any]], Sequence[Row]]:
-    """The columns for which there is room, and the rows."""
+    """The columns of a table for which there is room, and the rows."""
     columns = [column for column in table.columns if look.is_wide or not column.wide]
     return columns, [drawn_row(row, columns, look) for row in table.rows]
 
 
 def cut(table: Table) -> list[Text]:
-    """What is said above a table that is cut."""
+    """The sentence above a table that is cut."""
     return [words((table.cut, WARN))] if table.cut else []
 
 
@@ -106,8 +106,8 @@ Act: TypeAlias = Callable[[Server, Selection], Plan]
 
 
 class Page:
-    """One page. ``number`` is its key, and that of its question; ``letter`` follows g, as in the
-    web UI. ``path`` is the page of the web UI that shows the same."""
+    """One page of the screens. ``number`` is its key, and that of its question; ``letter`` follows
+    g, as in the web UI. ``path`` is the page of the web UI that shows the same."""
 
     title: ClassVar[str] = ""
     number: ClassVar[str] = ""
@@ -124,15 +124,15 @@ class Page:
 
     @classmethod
     def name(cls) -> str:
-        """Its name in the navigation: "Dashboard"."""
+        """The name of the page in the navigation, such as "Dashboard"."""
         return cls.__name__.removesuffix("Page")
 
     def content(self, look: Look) -> Content:
-        """Asks Redis. Runs in the watcher's thread."""
+        """The content of the page, as of now. Asks Redis, in the watcher's thread."""
         raise NotImplementedError
 
     def acts(self) -> Mapping[str, Act]:
-        """What can be done with its rows."""
+        """The actions on the rows of the page."""
         return NOTHING
 
     def open(self, target: Any) -> Page | None:

@@ -54,7 +54,7 @@ _MOVING: Final = (
 
 
 def help_text(acts: Collection[str], pages: Iterable[type[Page]]) -> Text:
-    """All keys; those that act on this page first."""
+    """The text about all keys; those that act on this page come first."""
     here = [(key, says) for key, (act, says) in ACTS.items() if act in acts]
     places = [(f"g {page.letter}", f"{page.title}: {page.question}") for page in pages]
     parts = (("Here", here), ("Everywhere", _MOVING), ("Pages", places))

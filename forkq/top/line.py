@@ -7,14 +7,14 @@ from textual.widgets import Static
 
 
 class ShownLine(Static):
-    """One or more lines."""
+    """A widget of one or more lines."""
 
     def __init__(self, text: Text | None = None, *, id: str | None = None, classes: str = ""):  # noqa: A002 - as all widgets call it
         self._text = text or Text()
         super().__init__(self._text, id=id, classes=classes)
 
     def show(self, text: Text) -> None:
-        """A new layout and new lines on the terminal only if there is news."""
+        """Shows this text. The terminal gets a new layout and new lines only if there is news."""
         if text != self._text:
             self._text = text
             self.update(text)

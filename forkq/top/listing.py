@@ -19,7 +19,7 @@ _MARK: Final[Column[Any]] = Column("mark", "", lambda _: ())
 
 
 class Listing(DataTable[Text]):
-    """Rows are replaced as a whole, once a second."""
+    """The table of a page. Its rows are replaced as a whole, once a second."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "cursor_down", "Next", show=False),
@@ -49,7 +49,7 @@ class Listing(DataTable[Text]):
     def show(
         self, columns: Sequence[Column[Any]], rows: Sequence[Row], marked: Collection[str]
     ) -> None:
-        """Keeps the cursor on the row that it was on; if that is gone, on its place."""
+        """Shows these rows. The cursor stays on its row or, if that is gone, on its place."""
         key, at, scroll = self._aim or self._key, self.cursor_row, self.scroll_y
         self._shown = tuple(rows)
         lines = [[_mark(row, marked), *row.cells] for row in rows]
@@ -70,11 +70,11 @@ class Listing(DataTable[Text]):
             self.scroll_to(y=scroll, animate=False, force=True)
 
     def aim(self, key: str) -> None:
-        """The cursor goes to the row of that key as soon as there are rows."""
+        """Makes the cursor go to the row of that key as soon as there are rows."""
         self._aim = key
 
     def first(self) -> None:
-        """To the top, as a new page begins."""
+        """Moves the cursor to the top, as a new page begins."""
         self.move_cursor(row=0, scroll=True)
         self.scroll_to(y=0, animate=False, force=True)
 
@@ -84,7 +84,7 @@ class Listing(DataTable[Text]):
         return "" if row is None else row.key
 
     def _set_columns(self, columns: Sequence[Column[Any]], lines: Iterable[Sequence[Text]]) -> bool:
-        """Returns whether they have changed."""
+        """Sets the columns. Returns whether they have changed."""
         room = self.app.size.width - 1 - _PADDING * len(columns)
         widths = tuple(fitted(columns, list(lines), room))
         titles = tuple(column.heading for column in columns)
@@ -99,8 +99,8 @@ class Listing(DataTable[Text]):
 
 
 def fitted(columns: Sequence[Column[Any]], lines: Sequence[Sequence[Text]], room: int) -> list[int]:
-    """Widths that fit into ``room``: the widest column that may be cut is cut first; what is left
-    goes to the last one that may be cut."""
+    """The widths of columns that fit into ``room``: the widest column that may be cut is cut first;
+    what is left goes to the last one that may be cut."""
     widths = [
         max([len(column.heading), *(line[at].cell_len for line in lines)])
         for at, column in enumerate(columns)

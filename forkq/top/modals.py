@@ -16,7 +16,8 @@ from .cells import prose, words
 
 
 class Question(ModalScreen[bool]):
-    """What the action will do to how many jobs. No is the answer of Enter."""
+    """The question before an action: what it will do to how many jobs. No is the answer of
+    Enter."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "answer(True)", "Yes"),
@@ -50,7 +51,7 @@ class Question(ModalScreen[bool]):
 
 
 class Help(ModalScreen[None]):
-    """All keys."""
+    """The page with all keys."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark", "dismiss", "Back")]
 

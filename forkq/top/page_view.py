@@ -42,12 +42,12 @@ class PageView(Vertical):
 
     @property
     def after(self) -> str:
-        """The place of the next page of a long list, or ""."""
+        """The place at which the next page of a long list begins, or ""."""
         return self._content.after
 
     @property
     def has_jumped(self) -> bool:
-        """Whether the cursor has just come to another row because its own has left."""
+        """Whether the cursor has just come to another row because its own row has left."""
         return not self.chosen_some and self.listing.has_jumped
 
     @property
@@ -55,7 +55,7 @@ class PageView(Vertical):
         return self._all or bool(self._marked)
 
     def begin(self, page: Page) -> None:
-        """An empty page until its content comes."""
+        """Shows an empty page until its content comes."""
         self._marked, self._all, self._content = set(), False, Content()
         question = words((page.question, STRONG), "  ", (page.hint, QUIET))
         self.query_one("#question", ShownLine).show(question)
@@ -63,7 +63,7 @@ class PageView(Vertical):
         self.show(Content())
 
     def show(self, content: Content, wanted: str = "") -> None:
-        """``wanted`` is what was searched for."""
+        """Shows the content of a page. ``wanted`` is what was searched for."""
         self._content = content
         empty = f"Nothing here has {wanted!r} in it." if wanted else content.empty
         with self.app.batch_update():
@@ -73,7 +73,7 @@ class PageView(Vertical):
             self._show_middle(content)
 
     def choose(self, key: str | None) -> None:
-        """Selects a row, or no longer; None: all rows of the filter."""
+        """Selects a row, or ends its selection; None: all rows of the filter."""
         if key is None:
             self._all = not self._all
         else:
@@ -82,8 +82,8 @@ class PageView(Vertical):
         self.show(self._content)
 
     def selection(self, wanted: str) -> Selection | None:
-        """What an action means: all, the selected rows, or that under the cursor. None without a
-        row."""
+        """The rows that an action means: all, the selected ones, or the one under the cursor. None
+        without a row."""
         if self._content.body is not None:
             return Selection(())
         marked = [row.target for row in self._content.rows if row.key in self._marked]
@@ -92,7 +92,7 @@ class PageView(Vertical):
         return Selection(targets, self._all, wanted) if targets else None
 
     def focus_content(self) -> None:
-        """The keys go to the table, or scroll the text."""
+        """Lets the keys go to the table, or scroll the text."""
         body = self.query_one("#body")
         (body if self._content.body is not None else self.listing).focus()
 

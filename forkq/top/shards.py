@@ -27,12 +27,12 @@ class ShardWatchers:
 
     @property
     def observer(self) -> Observer:
-        """That of the shard that is looked at."""
+        """The observer of the shard that is looked at."""
         return self.observers[self.shard]
 
     @property
     def away(self) -> Away | None:
-        """None while its Redis answers."""
+        """That the Redis of this shard does not answer, and since when; None while it answers."""
         return self._watchers[self.shard].away
 
     def choose_next(self) -> None:
@@ -41,7 +41,7 @@ class ShardWatchers:
         self.shard = self.names[(self.names.index(self.shard) + 1) % len(self.names)]
 
     def look(self, page: Page, look: Look) -> None:
-        """Shows this from now on."""
+        """Makes the watcher of this shard show that from now on."""
         if self.shard not in self._watchers:
             self._watchers[self.shard] = self._watcher(self.shard)
         self._watchers[self.shard].look(page, look)
@@ -53,7 +53,7 @@ class ShardWatchers:
         return Watcher(overview, self._show)
 
     def end(self) -> None:
-        """Without waiting for Redis."""
+        """Ends all watchers, without waiting for Redis."""
         for watcher in self._watchers.values():
             watcher.end()
 

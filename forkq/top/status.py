@@ -49,7 +49,7 @@ class Link(ShownLine):
 
 
 class Tabs(Horizontal):
-    """The six pages of the number keys, and how the connection is."""
+    """The line with the six pages of the number keys, and with the state of the connection."""
 
     def __init__(self, pages: Sequence[type[Page]], server: str) -> None:
         super().__init__(id="tabs")
@@ -62,12 +62,12 @@ class Tabs(Horizontal):
         yield ShownLine(id="server")
 
     def show(self, number: str) -> None:
-        """Which of them is looked at."""
+        """Shows which page is looked at."""
         for link in self.query(Link):
             link.set_class(link.number == number, "here")
 
     def show_live(self, away: Away | None, shard: str) -> None:
-        """Of the server, or of that shard."""
+        """Shows how the connection is, to the server or to that shard."""
         style, says = (BAD, "away") if away else (GOOD, "live")
         shown = self.query_one("#server", ShownLine)
         room = self.app.size.width - sum(len(f"{p.number} {p.title}") + 2 for p in self._pages) - 8
@@ -76,13 +76,14 @@ class Tabs(Horizontal):
 
 
 class ProblemLines(Vertical):
-    """Is anything wrong? The worst facts; on most pages only the worst one."""
+    """The lines that say whether anything is wrong: the worst problems; on most pages only the
+    worst one."""
 
     def __init__(self) -> None:
         super().__init__(id="problems")
 
     def show(self, found: Sequence[Problem], well: str, away: Away | None, most: int) -> None:
-        """``well`` stands there if nothing is wrong."""
+        """Shows the problems, or ``well`` if nothing is wrong."""
         lines = _lines(found, well, away, most)
         links = list(self.query(Link))
         if len(links) != len(lines):
@@ -120,5 +121,5 @@ def _line(problem: Problem) -> tuple[Text, str]:
 
 
 def number_of(path: str) -> str:
-    """The page that shows what the web UI has under ``path``."""
+    """The number of the page that shows what the web UI has under ``path``."""
     return _NUMBERS.get(urlsplit(path).path, "1")

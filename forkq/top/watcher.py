@@ -67,7 +67,7 @@ class Watcher:
         self._thread.start()
 
     def end(self) -> None:
-        """Without waiting for Redis."""
+        """Ends the thread, without waiting for Redis."""
         self._ended = True
         self._wake.set()
 
@@ -75,17 +75,17 @@ class Watcher:
         self._thread.join(patience)
 
     def look(self, page: Page, look: Look) -> None:
-        """Shows this from now on."""
+        """Makes the watcher show this from now on."""
         self._look = page, look
         self._wake.set()
 
     def rest(self) -> None:
-        """Shows nothing until the next ``look``."""
+        """Makes the watcher show nothing until the next ``look``."""
         self._look = None
 
     @property
     def away(self) -> Away | None:
-        """None while Redis answers."""
+        """That Redis does not answer, and since when; None while it answers."""
         begun = self._asked_at
         if self._error:
             return Away(self._answered_at, self._error)

@@ -16,7 +16,8 @@ from .sign_in import BasicPassword
 
 
 def settings_of(table: WebTable) -> WebSettings:
-    """Raises ConfigError, also for an address beyond the loopback without an authentication."""
+    """The WebSettings that ``[web]`` means. Raises ConfigError, also for an address beyond the
+    loopback without an authentication."""
     authenticate = _authenticate(table)
     host, _ = address_of(table.listen)
     if authenticate is None and not is_loopback(host):

@@ -57,7 +57,7 @@ def failed(who: Who, action: str, error: Exception) -> None:
 
 
 class Refusals:
-    """Lines about what was refused, so many in a period; the next one says how many were left
+    """Lines about what was refused, a few in each period; the next one says how many were left
     out."""
 
     def __init__(self) -> None:

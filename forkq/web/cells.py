@@ -15,7 +15,8 @@ _NOTHING: Final = Markup('<span class="quiet">\u2013</span>')
 
 
 def drawn(cell: table.Cell | None, visit: Visit) -> Markup:
-    """A cell; a dash if there is nothing to say. None: it has no place in this row."""
+    """A cell as HTML; a dash if there is nothing to say. For None, which has no place in this row,
+    it is empty."""
     if cell is None:
         return Markup("")
     return Markup(" ").join(_part(part, visit) for part in cell) if cell else _NOTHING

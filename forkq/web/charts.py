@@ -17,8 +17,8 @@ def sparkline(
     height: int = 28,
     marks: Sequence[tuple[float, str]] = (),
 ) -> Markup:
-    """A line without axes. ``label`` says what it shows to those who do not see it. ``marks`` are
-    vertical lines: where, from 0 to 1, and what it is."""
+    """The SVG of a line without axes. ``label`` says what it shows to those who do not see it.
+    ``marks`` are vertical lines: where, from 0 to 1, and what it is."""
     lines = "".join(_mark(share * width, height, text) for share, text in marks)
     return Markup(  # noqa: S704 - label and texts are escaped; Markup.format takes longer
         f'<svg class="spark" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
@@ -34,7 +34,7 @@ def _mark(x: float, height: int, text: str) -> Markup:
 
 
 def share(part: float, whole: float, label: str, kind: str = "") -> Markup:
-    """A line that is filled from the left: how much of the whole."""
+    """The SVG of a line that is filled from the left: a part of a whole."""
     filled = 0.0 if whole <= 0 else min(1.0, max(0.0, part / whole)) * 100
     return Markup(
         '<svg class="share {kind}" viewBox="0 0 100 8" preserveAspectRatio="none" role="img" '

@@ -55,5 +55,5 @@ def take_flash(server: Server, request: Request) -> Flash | None:
 
 
 def end_flash(response: Response) -> None:
-    """The message was shown."""
+    """Removes the message: it was shown."""
     response.delete_cookie(_COOKIE, httponly=True, samesite="strict")

@@ -32,7 +32,7 @@ class Form:
         return [value for key, value in self.pairs if key == name]
 
     def without(self, *names: str) -> list[tuple[str, str]]:
-        """All pairs but those of these names."""
+        """All pairs of the form, but those of these names."""
         return [pair for pair in self.pairs if pair[0] not in names]
 
 

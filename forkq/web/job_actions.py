@@ -24,7 +24,7 @@ _Act: TypeAlias = "Callable[[Visit, ChosenJobs], Plan]"
 
 
 def routes(location: Location) -> list[Route]:
-    """The actions of one set. A dead job is not killed again."""
+    """The routes of the actions on one set. A dead job is not killed again."""
     return [
         action(f"{PATHS[location]}/{kind}", f"{kind} jobs", _bound(act, location))
         for kind, act in _ACTS.items()
@@ -34,7 +34,8 @@ def routes(location: Location) -> list[Route]:
 
 def _bound(act: _Act, location: Location) -> Callable[[Visit], Plan]:
     def plan(visit: Visit) -> Plan:
-        """It returns to the list from which the form came; a job's own page is gone with it."""
+        """The plan of the action. It returns to the list from which the form came; a job's own page
+        is gone with it."""
         given = {name: visit.form.get(name) for name in FIELDS}
         back = visit.path_of(PATHS[location], **given)
         return replace(act(visit, _chosen(visit, location)), back=back)
@@ -59,7 +60,8 @@ def _keys(visit: Visit) -> list[str]:
 
 
 def queue_routes() -> list[Route]:
-    """The actions on the jobs of a queue. They are to run anyway: there is no retry."""
+    """The routes of the actions on the jobs of a queue. These jobs are to run anyway: there is no
+    retry."""
     return [
         action(f"/queue/jobs/{kind}", f"{kind} jobs", _on_queue(act))
         for kind, act in _ACTS.items()
@@ -69,7 +71,8 @@ def queue_routes() -> list[Route]:
 
 def _on_queue(act: _Act) -> Callable[[Visit], Plan]:
     def plan(visit: Visit) -> Plan:
-        """The form has the queue, and the number of the last job that its page shows."""
+        """The plan of the action. The form has the queue, and the number of the last job that its
+        page shows."""
         name = api.Queue(visit.form.get("name"), visit.server).name
         every = visit.form.get("scope") == "all"
         at = visit.form.number("at")

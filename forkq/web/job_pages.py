@@ -15,7 +15,7 @@ from .visit import View, Visit
 
 
 def routes(location: Location) -> list[Route]:
-    """The list of one set, and its actions."""
+    """The routes of the list of one set, and of its actions."""
     return [page(job_acts.PATHS[location], _shown(location)), *job_actions.routes(location)]
 
 

@@ -35,20 +35,20 @@ def wants_live(request: Request) -> bool:
 
 
 class Streams:
-    """The streams of an app that are open, by their users. All its calls run in one event loop."""
+    """The open streams of an app, by their users. All its calls run in one event loop."""
 
     def __init__(self) -> None:
         self._open: Counter[str] = Counter()
 
     def enter(self, user: str) -> bool:
-        """Counts one more; False, and it does not, if there are too many."""
+        """Counts one more stream. False if there are too many: then it counts none."""
         if self._open[user] >= _MOST_OF_ONE or self._open.total() >= _MOST:
             return False
         self._open[user] += 1
         return True
 
     def leave(self, user: str) -> None:
-        """One has ended."""
+        """Counts one stream less: it has ended."""
         self._open[user] -= 1
         if not self._open[user]:
             del self._open[user]
@@ -60,8 +60,8 @@ def stream(visit: Visit, function: Callable[[Visit], View | Response]) -> Respon
 
 
 class _Stream(StreamingResponse):
-    """It is counted where it is sent: no other request runs between the look at the count and the
-    change of it, and each one that was counted ends."""
+    """One open stream. It is counted where it is sent: no other request runs between the look at
+    the count and the change of it, and each one that was counted ends."""
 
     def __init__(self, visit: Visit, messages: AsyncIterator[bytes]) -> None:
         headers = {"X-Accel-Buffering": "no"}
@@ -93,7 +93,7 @@ async def _messages(
 async def _changes(
     visit: Visit, function: Callable[[Visit], View | Response]
 ) -> AsyncIterator[dict[str, str]]:
-    """What has changed, again and again. ``lost`` says each time whether the page is live: a
+    """The changes of a page, again and again. ``lost`` says each time whether the page is live: a
     browser that hears nothing knows that it is not."""
     end = time.monotonic() + _LONGEST
     pace, sent, lost = Pace(_EVERY), dict[str, str](), ""

@@ -28,7 +28,7 @@ class Paging:
 
     @property
     def stop(self) -> int:
-        """The index after that of its last item."""
+        """The index after that of the last item of the page."""
         end = self.start + self.per_page
         return end if self.total is None else min(end, self.total)
 
@@ -55,6 +55,6 @@ class Paging:
 
 
 def paging(visit: Visit, total: int | None, per_page: int = PER_PAGE) -> Paging:
-    """The page that ?page= asks for; the last one if there are fewer."""
+    """The page of the list that ?page= asks for; the last page if there are fewer."""
     most = _MOST_PAGES if total is None else max(0, (total - 1) // per_page)
     return Paging(visit.number("page", 0, most), total, per_page)

@@ -25,7 +25,7 @@ def hash_password(password: str) -> str:
 
 
 def verify(password: str, hashed: str) -> bool:
-    """Whether ``hashed`` was made of ``password``. Takes as long for a wrong one."""
+    """Whether ``hashed`` was made of ``password``. It takes as long for a wrong password."""
     _, cost, block, parallel, salt, expected = hashed.split(":")
     made = _scrypt(password, base64.b64decode(salt), int(cost), int(block), int(parallel))
     return hmac.compare_digest(made, base64.b64decode(expected))

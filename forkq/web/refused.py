@@ -43,7 +43,7 @@ def _page(
 
 
 async def _unavailable(request: Request, says: str, remedy: str = "") -> Response:
-    """This shard cannot be shown now; the others go on."""
+    """The page that this shard cannot be shown now; the others go on."""
     visit, shards = Visit(request, Form([])), request.app.state.shards
     others = await run_in_threadpool(shards.elsewhere, visit.shard, visit.shards)
     response = _page(request, 503, says, remedy, others)

@@ -46,7 +46,7 @@ def page_response(visit: Visit, view: View, flash: Flash | None = None) -> Respo
 
 
 def live_parts(visit: Visit, view: View) -> dict[str, str]:
-    """The parts of the page that change by themselves, as HTML by the id of their element."""
+    """The parts of a page that change by themselves, as HTML by the id of their element."""
     template = environment().get_template(view.template)
     context = template.new_context({**_values(visit, view), "flash": None})
     root = _base_blocks() | template.blocks

@@ -36,7 +36,7 @@ class NavItem:
 
 
 def page(path: str, function: PageFunction) -> Route:
-    """The route of a page. Its function runs in a thread; it may raise any error of forkq."""
+    """Makes the route of a page. Its function runs in a thread; it may raise any error of forkq."""
 
     async def serve(request: Request) -> Response:
         visit = Visit(request, Form([]))
@@ -48,8 +48,8 @@ def page(path: str, function: PageFunction) -> Route:
 
 
 def action(path: str, name: str, plan: Callable[[Visit], Plan]) -> Route:
-    """The route of an action, for POST. ``name`` ("pause queue") is what ``authorize`` and the
-    audit log are told. ``plan`` reads the form and says what would be done."""
+    """Makes the route of an action, for POST. ``name`` ("pause queue") is what ``authorize`` and
+    the audit log are told. ``plan`` reads the form and says what would be done."""
 
     async def serve(request: Request) -> Response:
         visit = Visit(request, await read_form(request))
@@ -85,7 +85,8 @@ def _act(visit: Visit, name: str, plan: Callable[[Visit], Plan]) -> Response:
 
 
 def _do(visit: Visit, name: str, planned: Plan) -> ActionDone:
-    """Does it, with a line in the audit log: also if it failed, since part may be done then."""
+    """Does what a plan says, with a line in the audit log: also if it failed, since part may be
+    done then."""
     try:
         done = planned.do()
     except Exception as error:
@@ -101,7 +102,7 @@ def _who(visit: Visit) -> audit.Who:
 
 
 def _undo(done: ActionDone, back: str) -> tuple[str, dict[str, str]] | None:
-    """The form that undoes it, and returns to the same page."""
+    """The path and the fields of the form that undoes an action, and returns to the same page."""
     return None if done.undo is None else (done.undo[0], {**done.undo[1], "back": back})
 
 

@@ -72,7 +72,8 @@ class Guard:
         return None
 
     def _log(self, request: HTTPConnection) -> None:
-        """A browser that has not been asked yet sends nothing: that is no refusal."""
+        """Logs a refusal. A browser that has not been asked for a password yet sends none: that is
+        no refusal."""
         if "authorization" in request.headers:
             address = request.client.host if request.client is not None else ""
             user, _ = credentials(request)
@@ -87,8 +88,9 @@ class Guard:
         return await anyio.to_thread.run_sync(call, request, limiter=self._limiter)
 
     def _from_elsewhere(self, request: HTTPConnection) -> Response | None:
-        """Another host may ask only with an authentication, and only for a name of ours: a page
-        of another site whose name was made to lead here (DNS rebinding) has its own name."""
+        """The refusal of a request from elsewhere; None if it is allowed. Another host may ask only
+        with an authentication, and only for a name of ours: a page of another site whose name was
+        made to lead here (DNS rebinding) has its own name."""
         hosts, host = self._settings.hosts, host_of(request)
         if host is None:
             return _refused(400, "The Host header is no host name.")
@@ -142,7 +144,7 @@ class _Answer:
 def is_async(
     authenticate: Authenticate,
 ) -> TypeGuard[Callable[[HTTPConnection], Awaitable[str | None]]]:
-    """Whether it is to be awaited; else it runs in a thread."""
+    """Whether a function is to be awaited; if not, it runs in a thread."""
     called = getattr(authenticate, "__call__", None)  # noqa: B004 - of an object, its method
     return iscoroutinefunction(authenticate) or iscoroutinefunction(called)
 

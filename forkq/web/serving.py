@@ -58,7 +58,7 @@ def server_of(app: ASGIApp) -> uvicorn.Server:
 
 
 def _protocol(waiting: WaitingClients) -> type[H11Protocol]:
-    """uvicorn's protocol, whose connections are told to ``waiting``."""
+    """uvicorn's protocol, with its connections announced to ``waiting``."""
 
     class Protocol(H11Protocol):
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -75,7 +75,7 @@ def _protocol(waiting: WaitingClients) -> type[H11Protocol]:
 
 
 class _Turns:
-    """Around the app: tells ``waiting`` whether the client or the server is to act."""
+    """A layer around the app that tells ``waiting`` whether the client or the server is to act."""
 
     def __init__(self, app: ASGIApp, waiting: WaitingClients) -> None:
         self._app = app
@@ -108,7 +108,7 @@ class _Turn:
         return message
 
     async def send(self, message: Message) -> None:
-        """Waits for the client if it does not read."""
+        """Sends a message, and waits for the client if it does not read."""
         self._waiting.waits(self._peer)
         self._is_over = message["type"] == "http.response.body" and not message.get("more_body")
         await self._send(message)
@@ -116,6 +116,6 @@ class _Turn:
             self._waiting.answers(self._peer)
 
     def end(self) -> None:
-        """Also of a request that was not answered to the end."""
+        """Notes the end of a request, also of one that was not answered to the end."""
         if not self._is_over:
             self._waiting.waits(self._peer)

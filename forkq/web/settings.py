@@ -15,7 +15,7 @@ Authorize: TypeAlias = "Callable[[str, str], bool]"
 
 
 class TooManyTries(Exception):
-    """From an ``authenticate``: this client has tried too often. It may try again later."""
+    """Raised by an ``authenticate``: this client has tried too often. It may try again later."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"again in {seconds:.0f} s")

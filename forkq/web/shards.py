@@ -14,8 +14,9 @@ _PREFIX: Final = "/shards/"
 
 
 class ShardOfPath:
-    """Below /shards/NAME are the pages of that shard, all else is about the first one. ``only``:
-    the name of the one that is shown; "" shows all. Without shards it changes nothing."""
+    """A layer that reads the shard in the path. Below /shards/NAME are the pages of that shard, all
+    else is about the first one. ``only``: the name of the one that is shown; "" shows all. Without
+    shards it changes nothing."""
 
     def __init__(self, app: ASGIApp, only: str) -> None:
         self._app = app
@@ -31,19 +32,20 @@ class ShardOfPath:
 
 
 def path_to(shard: str) -> str:
-    """Where the pages of a shard are, below those of the first one."""
+    """The path of the pages of a shard, below those of the first one."""
     return f"{_PREFIX}{shard}" if shard else ""
 
 
 def _below(scope: Scope) -> str:
-    """The name after /shards/ in the path; "" if there is none."""
+    """The name of the shard in the path, after /shards/; "" if there is none."""
     path = scope.get("path", "").removeprefix(scope.get("root_path", ""))
     name, slash, _ = path.removeprefix(_PREFIX).partition("/")
     return name if slash and path.startswith(_PREFIX) else ""
 
 
 def _names() -> list[str]:
-    """An empty list if this process cannot know them yet: then the pages say why."""
+    """The names of the shards; none if this process cannot know them yet: then the pages say
+    why."""
     with suppress(ForkqError):
         return shards()
     return []

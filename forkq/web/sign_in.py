@@ -58,7 +58,7 @@ class BasicPassword:
         return user if await self._is_right(mark, password, _address(request)) else None
 
     def _mark(self, user: str, password: str) -> bytes:
-        """What is remembered in place of the password."""
+        """The mark that is remembered in place of the password."""
         return hmac.digest(self._key, f"{user}:{password}".encode(), "sha256")
 
     async def _is_right(self, mark: bytes, password: str, address: str) -> bool:
@@ -97,7 +97,7 @@ class Remembered:
         return True
 
     def add(self, mark: bytes) -> None:
-        """Remembers it. The one that was not used for the longest time makes room."""
+        """Remembers a mark. The mark that was not used for the longest time makes room."""
         self._until[mark] = self._clock() + _REMEMBERED
         if len(self._until) > _MOST:
             self._until.popitem(last=False)
@@ -110,7 +110,7 @@ class Tries:
         self._of: OrderedDict[str, tuple[int, float]] = OrderedDict()
 
     def count(self, address: str) -> None:
-        """One more. Raises TooManyTries, and does not count it then."""
+        """Counts one more try of an address. Raises TooManyTries, and does not count it then."""
         now = time.monotonic()
         tried, end = self._of.pop(address, (0, 0.0))
         if end <= now:
@@ -122,10 +122,10 @@ class Tries:
             raise TooManyTries(end - now)
 
     def forget(self, address: str) -> None:
-        """The right password came from there."""
+        """Forgets the tries of an address: the right password came from there."""
         self._of.pop(address, None)
 
 
 def _address(request: HTTPConnection) -> str:
-    """Who tries."""
+    """The address that tries."""
     return network_of(request.client.host) if request.client is not None else ""

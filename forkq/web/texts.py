@@ -22,7 +22,8 @@ _SHORT_ID: Final = 10
 
 
 def when(epoch: float | None, text: str = "") -> Markup:
-    """A moment relative to now, or as ``text``, with the exact one on hover and for machines."""
+    """HTML of a moment relative to now, or as ``text``, with the exact one on hover and for
+    machines."""
     if not epoch:
         return Markup('<span class="quiet">never</span>')
     try:
@@ -37,7 +38,7 @@ def when(epoch: float | None, text: str = "") -> Markup:
 
 
 def short_id(text: str) -> Markup:
-    """The end of an id; the whole one on hover, and copied by a click."""
+    """HTML of the end of an id; the whole one shows on hover, and a click copies it."""
     shown = text if len(text) <= _SHORT_ID else f"…{text[-_SHORT_ID:]}"
     return Markup(
         '<button type="button" class="id" data-copy="{0}" title="{0}: copy">{1}</button>'
@@ -45,7 +46,7 @@ def short_id(text: str) -> Markup:
 
 
 def memory(kib: float) -> str:
-    """What a process has in memory, from KiB."""
+    """The memory of a process in words, from KiB."""
     return format_size(kib * 1024)
 
 

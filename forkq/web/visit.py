@@ -33,7 +33,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """Given to each page function. ``form`` has the fields of a POST."""
+    """One visit, which each page function gets. ``form`` has the fields of a POST."""
 
     request: Request
     form: Form
@@ -50,13 +50,14 @@ class Visit:
 
     @property
     def worker(self) -> Worker:
-        """Its threads: each shard has some of its own, so that one that hangs holds up no other."""
+        """The threads in which the page is made: each shard has some of its own, so that one that
+        hangs holds up no other."""
         worker: Worker = self.request.app.state.workers[self.shard]
         return worker
 
     @property
     def shard(self) -> str:
-        """Which one the page is about; "" if there are none."""
+        """The shard that the page is about; "" if there are no shards."""
         return str(self.request.scope.get("forkq.shard", ""))
 
     @property
@@ -66,11 +67,12 @@ class Visit:
 
     @property
     def shards(self) -> list[str]:
-        """The names of those that this UI shows, the first one of the configuration first."""
+        """The names of the shards that this UI shows, the first one of the configuration first."""
         return list(self.request.scope.get("forkq.shards", ()))
 
     def problems(self, most: int = MOST) -> list[Problem]:
-        """The worst of this shard, and what is urgent on the others. Raises ServerUnavailable."""
+        """The worst problems of this shard, and the urgent ones of the others. Raises
+        ServerUnavailable."""
         shards: Shards = self.request.app.state.shards
         return shards.problems(self.shard, self.shards, most)
 
@@ -109,7 +111,7 @@ class Visit:
         return f"{root}{self.path_of(path, **query)}"
 
     def url_on(self, shard: str, path: str, **query: object) -> str:
-        """As ``url``, on that shard; "" is that of this page."""
+        """The link to a page of this UI, on that shard; "" is the shard of this page."""
         if not shard:
             return self.url(path, **query)
         root = str(self.request.scope.get("root_path", "")).rstrip("/")
@@ -117,7 +119,7 @@ class Visit:
         return f"{root.removesuffix(path_to(self.shard))}{below}{self.path_of(path, **query)}"
 
     def path_of(self, path: str, **query: object) -> str:
-        """As ``url``, for this UI itself: without the path of the mount."""
+        """The path of a page for this UI itself: without the path of the mount."""
         given = {name: value for name, value in query.items() if value not in (None, "")}
         return f"{path}{'?' + urlencode(given) if given else ''}"
 
@@ -127,7 +129,7 @@ class Visit:
 
     @property
     def page_on_each(self) -> str:
-        """Where the choice of another shard leads: to this page, if each shard has it."""
+        """The page to which the choice of another shard leads: this one, if each shard has it."""
         known = {item.path for item in self.request.app.state.navigation}
         return self.path if self.path in known else "/"
 

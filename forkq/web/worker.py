@@ -26,8 +26,8 @@ class Worker:
         self._limiter: anyio.CapacityLimiter | None = None
 
     async def run(self, call: Callable[[], T], patience: float = PATIENCE) -> T:
-        """What ``call`` returns, from a thread. Raises TooBusy after ``patience`` seconds; a call
-        that has begun goes on then."""
+        """Runs ``call`` in a thread, and returns its result. Raises TooBusy after ``patience``
+        seconds; a call that has begun goes on then."""
         if self._limiter is None:  # made inside of the event loop
             self._limiter = anyio.CapacityLimiter(THREADS)
         try:

@@ -18,7 +18,7 @@ _LONGEST = 64
 
 
 def note(job: dict[str, Any], call: Callable[[], Any]) -> Any:
-    """Client middleware: adds both, unless the push has named others."""
+    """Client middleware that adds language and time zone, unless the push has named others."""
     language = translation.get_language() if settings.USE_I18N else None
     if language is not None:
         job.setdefault("locale", language)
@@ -29,8 +29,9 @@ def note(job: dict[str, Any], call: Callable[[], Any]) -> Any:
 
 
 def activate(job: dict[str, Any], call: Callable[[], Any]) -> Any:
-    """Server middleware: activates both for the job, and ends what the job itself activates. A job
-    without them, or with names that this project does not know, has the project's defaults."""
+    """Server middleware that activates language and time zone for the job, and ends what the job
+    itself activates. A job without them, or with names that this project does not know, has the
+    project's defaults."""
     language = _language(job.get("locale")) or settings.LANGUAGE_CODE
     with translation.override(language), timezone.override(_zone(job.get("timezone"))):
         return call()

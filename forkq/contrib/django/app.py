@@ -32,7 +32,8 @@ def load() -> None:
 
 
 def _check_configuration() -> None:
-    """Before Django's setup, which makes FORKQ the configuration of this process."""
+    """Checks the setting FORKQ before Django's setup, which makes it the configuration of this
+    process."""
     is_provided = configuration.is_provided()
     if configuration.read() and not is_provided:
         raise CannotBoot(

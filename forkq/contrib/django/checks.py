@@ -16,7 +16,8 @@ _KNOWN = ("FORKQ", "FORKQ_ON_COMMIT")
 
 
 def check_settings(**_options: Any) -> list[CheckMessage]:
-    """E001: the configuration. E002: a setting that there is not. E003: FORKQ_ON_COMMIT."""
+    """Checks the settings of forkq. E001: the configuration. E002: a setting that does not exist.
+    E003: FORKQ_ON_COMMIT."""
     found: list[CheckMessage] = [Error(text, id="forkq.E001") for text in _wrong_configuration()]
     for name in sorted(_misspelt()):
         text = f"settings.{name}: no such setting; there is {' and '.join(_KNOWN)}"
@@ -37,5 +38,5 @@ def _wrong_configuration() -> list[str]:
 
 
 def _misspelt() -> set[str]:
-    """Settings that begin with FORKQ and mean nothing."""
+    """The settings that begin with FORKQ and mean nothing."""
     return {name for name in dir(settings) if name.startswith("FORKQ")} - set(_KNOWN)

@@ -26,7 +26,7 @@ def run(arguments: Sequence[str]) -> NoReturn:
 
 
 def without_django_options(arguments: Sequence[str]) -> list[str]:
-    """``arguments`` as forkq takes them."""
+    """The arguments without Django's own options, as forkq takes them."""
     left: list[str] = []
     rest = iter(arguments)
     for argument in rest:
@@ -48,6 +48,7 @@ def _execute(arguments: Sequence[str]) -> NoReturn:
 
 
 def _flags_of_interpreter() -> list[str]:
-    """What stood before the program: ``-W error`` in ``python -W error manage.py forkq start``."""
+    """The flags of Python before the program: ``-W error`` in ``python -W error manage.py forkq
+    start``."""
     flags = sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv)]
     return flags[:-1] if flags[-1:] == ["-m"] else flags

@@ -27,7 +27,7 @@ _MISSING: Final = (
 
 
 def provide() -> None:
-    """From now on this process is configured by the setting FORKQ."""
+    """Configures this process by the setting FORKQ from now on."""
     provided.source = provided.Provided(_PLACE, read, APP)
 
 
@@ -73,7 +73,7 @@ def _not_found(error: ModuleNotFoundError) -> str:
 
 
 def _plain(value: Any, place: str) -> Any:
-    """``value`` as TOML would have it. Raises ConfigError, naming the place."""
+    """Returns ``value`` as TOML would have it. Raises ConfigError, naming the place."""
     if isinstance(value, Mapping):
         return {_key(key, place): _plain(item, f"{place}[{key!r}]") for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -17,8 +17,8 @@ _of_master: list[BaseDatabaseWrapper] = []
 
 @contextmanager
 def renewed() -> Iterator[None]:
-    """Around each job and each hook. Closes what is broken or older than CONN_MAX_AGE, before and
-    after.
+    """A context around each job and each hook. It closes the connections that are broken or older
+    than CONN_MAX_AGE, before and after.
 
     A test may run a job within its own transaction: that one is left alone.
     """
@@ -41,20 +41,21 @@ def leave_to_master() -> None:
 
 
 def _close_old_connections() -> None:
-    """Django's own function would close one within a transaction, too."""
+    """Closes old connections. Django's own function would close one within a transaction, too."""
     for connection in connections.all(initialized_only=True):
         if not connection.in_atomic_block:
             connection.close_if_unusable_or_obsolete()
 
 
 def _in_transaction() -> set[str]:
-    """The databases with an open transaction in this thread."""
+    """The names of the databases with an open transaction in this thread."""
     found = connections.all(initialized_only=True)
     return {connection.alias for connection in found if connection.in_atomic_block}
 
 
 def _drop(connection: BaseDatabaseWrapper) -> None:
-    """An exception that struck between two lines of Django's own (TimeLimit) can leave a
-    transaction open, in which the next job of this thread would run. Closing it rolls it back."""
+    """Closes and forgets a connection. An exception that struck between two lines of Django's own
+    (TimeLimit) can leave a transaction open, in which the next job of this thread would run.
+    Closing it rolls it back."""
     connection.close()
     del connections[connection.alias]

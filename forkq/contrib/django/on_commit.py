@@ -38,6 +38,6 @@ def on_commit(send: Callable[[], None]) -> None:
 
 
 def _is_open(connection: BaseDatabaseWrapper) -> bool:
-    """Whether it has a transaction of the app's: those of a TestCase never commit."""
+    """Whether a connection has a transaction of the app's: those of a TestCase never commit."""
     blocks = connection.atomic_blocks
     return any(not getattr(block, "_from_testcase", False) for block in blocks)

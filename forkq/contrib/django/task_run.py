@@ -22,7 +22,7 @@ from .task_store import TaskStore
 
 
 class Backend(Protocol):
-    """What is used of ForkqBackend (tasks.py) here."""
+    """The part of ForkqBackend (tasks.py) that is used here."""
 
     alias: str
     store: TaskStore
@@ -32,7 +32,7 @@ _tasks: dict[str, Task[Any, Any]] = {}
 
 
 def register(task: Task[Any, Any]) -> None:
-    """A child runs this task from now on. Only registered tasks run: no name is imported."""
+    """Makes children run this task from now on. Only registered tasks run: no name is imported."""
     name, known = task.module_path, _tasks.get(task.module_path)
     if known is None or known.func is not task.func:
         place = place_of_function(task.func)
@@ -50,7 +50,7 @@ def find(name: str) -> Task[Any, Any] | None:
 def new_result(
     task: Task[Any, Any], jid: str, args: list[Any], kwargs: dict[str, Any]
 ) -> TaskResult[Any, Any]:
-    """A task that waits. Raises TypeError for arguments that JSON does not know."""
+    """The result of a task that waits. Raises TypeError for arguments that JSON does not know."""
     return TaskResult(
         task=task,
         id=jid,
@@ -88,7 +88,8 @@ def _runner(task: Task[Any, Any]) -> Callable[[CurrentJob], Callable[..., Any]]:
 
 
 def _run(task: Task[Any, Any], job: dict[str, Any]) -> None:
-    """One attempt. What the task raises passes through: forkq retries it, or gives it up."""
+    """Runs one attempt of a task. What the task raises passes through: forkq retries it, or gives
+    it up."""
     backend = _backend_of(task, job)
     result = _result_of(task, job, backend)
     _begin(result, backend)
@@ -125,7 +126,7 @@ def _call(result: TaskResult[Any, Any]) -> Any:
 
 
 def _backend_of(task: Task[Any, Any], job: dict[str, Any]) -> Backend:
-    """The one that has enqueued the task, if the settings still have it."""
+    """The backend that has enqueued the task, if the settings still have it."""
     alias = job.get("backend")
     return cast(
         "Backend", task_backends[alias if alias in task_backends.settings else task.backend]
@@ -133,8 +134,8 @@ def _backend_of(task: Task[Any, Any], job: dict[str, Any]) -> Backend:
 
 
 def _result_of(task: Task[Any, Any], job: dict[str, Any], backend: Backend) -> TaskResult[Any, Any]:
-    """As the last attempt has left it; a new one if that is gone. The arguments are those of the
-    payload."""
+    """The result as the last attempt has left it; a new one if that is gone. The arguments are
+    those of the payload."""
     args, kwargs = job["args"]
     result = backend.store.read(job["jid"], task, backend.alias)
     result = result or new_result(task, job["jid"], args, kwargs)
@@ -149,6 +150,6 @@ def _described(error: BaseException) -> TaskError:
 
 
 def _set(result: TaskResult[Any, Any], **values: Any) -> None:
-    """TaskResult is frozen for those who enqueue; a backend writes it so."""
+    """Sets an attribute of a TaskResult, which is frozen for those who enqueue."""
     for name, value in values.items():
         object.__setattr__(result, name, value)

@@ -26,7 +26,7 @@ _SAME: Final = (
 
 
 class StoredError(msgspec.Struct):
-    """One failure."""
+    """One failure of a task."""
 
     exception_class_path: str
     traceback: str
@@ -52,7 +52,7 @@ class StoredTask(msgspec.Struct):
     return_value: Any = None
 
     def result(self, task: Task[Any, Any], alias: str) -> TaskResult[Any, Any]:
-        """As Django has it. ``task`` is the task as it is defined in this process."""
+        """The TaskResult of Django. ``task`` is the task as it is defined in this process."""
         result: TaskResult[Any, Any] = TaskResult(
             task=self._as_enqueued(task, alias),
             status=TaskResultStatus(self.status),
@@ -97,7 +97,7 @@ class TaskStore:
             connection.call("SET", client.keys.task(result.id), _encoded(result), "EX", self._ttl)
 
     def note(self, result: TaskResult[Any, Any]) -> None:
-        """In a child: writes the record if that is possible. A task does not fail, and run again,
+        """Writes the record in a child, if that is possible. A task does not fail, and run again,
         because Redis could not take its state."""
         try:
             self.save(result)
@@ -105,7 +105,7 @@ class TaskStore:
             _log.warning("the state of the task %s cannot be stored: %s", result.id, error)
 
     def read(self, jid: str, task: Task[Any, Any], alias: str) -> TaskResult[Any, Any] | None:
-        """In a child: the record, if there is one and Redis can be asked."""
+        """The record for a child, if there is one and Redis can be asked."""
         try:
             found = self.find(jid) if self._ttl else None
         except ForkqError as error:

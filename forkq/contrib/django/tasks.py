@@ -53,7 +53,8 @@ class ForkqBackend(BaseTaskBackend):
         self.store = TaskStore(ttl)
 
     def validate_task(self, task: Task[Any, Any]) -> None:
-        """Django calls this when a task is defined: from then on a child runs it."""
+        """Checks and registers a task: Django calls this when the task is defined, and from then on
+        a child runs it."""
         super().validate_task(task)
         task_run.register(task)
 

@@ -17,7 +17,7 @@ _MOST_ROWS: Final = 200
 
 @staff_member_required
 def overview(request: HttpRequest) -> HttpResponse:
-    """Reads only. Without Redis it says why, with status 503."""
+    """The page of figures, which only reads. Without Redis it says why, with status 503."""
     context = {**admin.site.each_context(request), "title": "forkq"}
     try:
         context |= _figures()

@@ -96,8 +96,8 @@ def settings_of(app: Flask) -> dict[str, Any]:
 
 
 def _plain(value: Any, path: KeyPath) -> Any:
-    """``value`` as TOML has it: tuples are lists, paths are texts, and None is not given. Raises
-    ConfigError for what TOML cannot say."""
+    """Returns ``value`` as TOML has it: tuples are lists, paths are texts, and None is not given.
+    Raises ConfigError for what TOML cannot say."""
     if isinstance(value, Mapping):
         items = ((str(key), item) for key, item in value.items() if item is not None)
         return {key: _plain(item, (*path, key)) for key, item in items}

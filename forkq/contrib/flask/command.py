@@ -57,7 +57,8 @@ def load_app() -> Flask:
 
 
 def _read_settings() -> dict[str, Any]:
-    """Raises ConfigError: a running master then goes on as before."""
+    """Reads the settings of the app. Raises ConfigError: a running master then goes on as
+    before."""
     line = ask_fork(_answer, _LIMIT)
     if line is None or not line.endswith(b"\n"):
         how = f"has not ended after {_LIMIT:g} s" if line is None else "ended the process"

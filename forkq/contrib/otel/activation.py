@@ -50,7 +50,7 @@ def instrument(
 
 
 class _OtelFlush:
-    """The handler of ``exit``: one, with the values of the latest call."""
+    """The handler of ``exit``. There is one, with the values of the latest call."""
 
     def __init__(self) -> None:
         self.timeout = 0.0
@@ -74,7 +74,7 @@ def _flush_at_exit(timeout: float, tracers: object, meters: object) -> None:
 
 
 def _flush_of(provider: Any) -> Callable[[], object] | None:
-    """None for a provider of the API alone."""
+    """The method of a provider that sends what it has; None for a provider of the API alone."""
     return getattr(provider, "force_flush", None)
 
 

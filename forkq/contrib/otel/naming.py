@@ -12,17 +12,18 @@ SCHEMA: Final = "https://opentelemetry.io/schemas/1.27.0"
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """``system``: the value of ``messaging.system``, and part of the names that forkq adds."""
+    """The names of spans and metrics. ``system``: the value of ``messaging.system``, and part of
+    the names that forkq adds."""
 
     system: str
     name_by: NameBy
 
     def span(self, operation: str, queue: str, job: str) -> str:
-        """A span's name: "process mail"."""
+        """The name of a span, such as "process mail"."""
         return f"{operation} {queue if self.name_by == 'queue' else job}"
 
     def attributes(self, kind: str, queue: str, job: str) -> dict[str, Any]:
-        """What each span says. No argument of a job is an attribute."""
+        """The attributes of each span. No argument of a job is one."""
         return {
             **self.operation(kind, queue),
             "messaging.operation.type": kind,
@@ -30,7 +31,7 @@ class Naming:
         }
 
     def operation(self, name: str, queue: str) -> dict[str, str]:
-        """What each metric says that OpenTelemetry's conventions name."""
+        """The attributes of each metric that OpenTelemetry's conventions name."""
         return {
             "messaging.system": self.system,
             "messaging.operation.name": name,

@@ -18,14 +18,14 @@ from .run_measures import Names
 
 
 class OtelPushSpans:
-    """The jobs carry ``traceparent`` and what else the app's propagator writes, at the top of their
-    payloads: Ruby's instrumentation of Sidekiq does so, too."""
+    """Spans around pushes. The jobs carry ``traceparent`` and what else the app's propagator
+    writes, at the top of their payloads: Ruby's instrumentation of Sidekiq does so, too."""
 
     def __init__(self) -> None:
         self._carried = Carried("forkq_otel")
 
     def install(self, tracer: Tracer, meter: Meter, naming: Naming) -> None:
-        """From now on each push has a span of ``tracer``, and ``meter`` counts its jobs."""
+        """Gives each push a span of ``tracer`` from now on, and lets ``meter`` count its jobs."""
         self._tracer = tracer
         self._naming = naming
         self._queues = Names()
@@ -35,8 +35,8 @@ class OtelPushSpans:
         self._carried.install(self.around_push)
 
     def around_push(self, job: Payload, call: Callable[[], Any]) -> Any:
-        """The span of a push: a bulk push has one, too. It ends when Redis has the jobs, or, for a
-        push that waits for a commit, when the jobs are encoded."""
+        """Runs a push inside a span: a bulk push has one, too. The span ends when Redis has the
+        jobs, or, for a push that waits for a commit, when the jobs are encoded."""
         if type(job) is not dict or type(job.get("class")) is not str:
             return call()  # the client says what is wrong
         queue, name = text(job.get("queue")) or DEFAULT_QUEUE, name_of(job)

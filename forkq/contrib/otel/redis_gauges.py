@@ -45,7 +45,7 @@ def observe_redis(
 
 
 def instrument_of(family: Family) -> tuple[str, str]:
-    """The name and the unit of its instrument: ``forkq_queue_latency_seconds`` is
+    """The name and the unit of the instrument for a metric: ``forkq_queue_latency_seconds`` is
     ``forkq.queue.latency`` in ``s``."""
     ending = next((each for each in _UNITS if family.name.endswith(each)), "")
     name = family.name.removesuffix(ending).replace("_", ".", 2)

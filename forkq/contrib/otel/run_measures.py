@@ -23,7 +23,7 @@ _CONVENTIONAL: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1
 
 
 class RunMeasures(RunObserver):
-    """A job that was interrupted is not counted: it runs again."""
+    """An observer that measures runs. A job that was interrupted is not counted: it runs again."""
 
     def __init__(self, meter: Meter, naming: Naming) -> None:
         self._naming = naming

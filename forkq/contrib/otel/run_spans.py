@@ -22,7 +22,8 @@ PROPAGATIONS: Final = ("link", "child", "none")
 
 
 class RunSpans(RunObserver):
-    """The span is current while the job runs, and in the hooks and handlers after a failure."""
+    """An observer with a span for each run. The span is current while the job runs, and in the
+    hooks and handlers after a failure."""
 
     def __init__(self, tracer: Tracer, naming: Naming, propagation: Propagation) -> None:
         self._tracer = tracer
@@ -69,8 +70,8 @@ class RunSpans(RunObserver):
 
 
 def _add_times(span: Span, run: ObservedRun) -> None:
-    """When the job was made, and when it came to its queue: events, as Ruby's instrumentation
-    has them."""
+    """Adds two events, as Ruby's instrumentation does: when the job was made, and when it came to
+    its queue."""
     for key in ("created_at", "enqueued_at"):
         stamp = epoch_ns(run.job.get(key))
         if stamp is not None:

@@ -45,8 +45,8 @@ def instrument(
 
 
 def _report_other(error: BaseException, context: registry.ErrorContext) -> None:
-    """An error of a hook or a handler, or a malformed payload; a failed job is reported by
-    RunScopes."""
+    """Reports an error of a hook or a handler, or a malformed payload; RunScopes reports a failed
+    job."""
     if "outcome" in context:
         return
     with sentry_sdk.new_scope() as scope:

@@ -20,8 +20,8 @@ _NAMESPACE: Final = uuid.UUID("6f9e6b53-6e4b-5c0e-9f0f-0d0b7d1a5f55")
 
 
 class CheckIn:
-    """That of one run. A run that the stop has interrupted is the same check-in when it runs again:
-    its id comes from the jid and the attempt."""
+    """The check-in of one run. A run that the stop has interrupted is the same check-in when it
+    runs again: its id comes from the jid and the attempt."""
 
     def __init__(self, entry: Entry, run: ObservedRun) -> None:
         self._slug = slug_of(entry.name)
@@ -29,11 +29,11 @@ class CheckIn:
         self._id = uuid.uuid5(_NAMESPACE, f"{run.jid}/{run.attempt}").hex
 
     def begin(self) -> None:
-        """The job runs."""
+        """Sends that the job runs."""
         self._send(MonitorStatus.IN_PROGRESS, None)
 
     def end(self, run: ObservedRun) -> None:
-        """The run has ended. One that was interrupted has not: it goes on later."""
+        """Sends that the run has ended. One that was interrupted has not: it goes on later."""
         if run.outcome != "interrupted":
             self._send(MonitorStatus.ERROR if run.failed else MonitorStatus.OK, run.elapsed)
 
@@ -42,8 +42,8 @@ class CheckIn:
 
 
 def check_in_of(run: ObservedRun) -> CheckIn | None:
-    """None if no entry that this app knows has enqueued the job, or if Sentry cannot express its
-    schedule: one with seconds."""
+    """The check-in of a run; None if no entry that this app knows has enqueued the job, or if
+    Sentry cannot express its schedule: one with seconds."""
     marks = run.job.get("forkq")
     name = marks.get("cron") if type(marks) is dict else None
     entry = _entry(name) if type(name) is str else None
@@ -54,7 +54,7 @@ _SECONDS: Final = 6  # an expression of so many fields begins with seconds
 
 
 def _entry(name: str) -> Entry | None:
-    """From the code, or from forkq.toml."""
+    """The entry of a periodic job, from the code or from forkq.toml."""
     spec, config = registry.periodic.get(name), default_client.server_config()
     if spec is not None:
         return spec.entry  # type: ignore[no-any-return]
@@ -62,7 +62,7 @@ def _entry(name: str) -> Entry | None:
 
 
 def monitor_config(entry: Entry) -> dict[str, Any]:
-    """Minutes, as Sentry has them, rounded up."""
+    """The settings of a monitor. Times are minutes, as Sentry has them, rounded up."""
     found: dict[str, Any] = {
         "schedule": {"type": "crontab", "value": " ".join(entry.schedule.fields)},
         "timezone": entry.schedule.tz,

@@ -16,17 +16,18 @@ HEADERS: Final = "trace_propagation_headers"
 
 
 class SentryPushSpans:
-    """The jobs carry ``trace_propagation_headers``."""
+    """Spans around pushes. The jobs carry ``trace_propagation_headers``."""
 
     def __init__(self) -> None:
         self._carried = Carried("forkq_sentry")
 
     def install(self) -> None:
-        """From now on each push has a span, in the trace that is under way."""
+        """Gives each push a span from now on, in the trace that is under way."""
         self._carried.install(self.around_push)
 
     def around_push(self, job: Payload, call: Callable[[], Any]) -> Any:
-        """The span ends when Redis has the jobs. A bulk push has one, too."""
+        """Runs a push inside a span, which ends when Redis has the jobs. A bulk push has one,
+        too."""
         usable = type(job) is dict and type(job.get("class")) is str
         if not (usable and sentry_sdk.get_client().is_active()):
             return call()

@@ -42,8 +42,8 @@ class _Kept:
 
 
 class RunScopes(RunObserver):
-    """The scope is that of the job, and of the hooks and handlers after a failure: what they report
-    has the tags and the breadcrumbs of the job."""
+    """An observer with a scope for each run. It is the scope of the job, and of the hooks and
+    handlers after a failure: what they report has the tags and the breadcrumbs of the job."""
 
     def __init__(self, report: Report, *, arguments: bool, monitors: bool) -> None:
         self._report = report
@@ -80,7 +80,7 @@ class RunScopes(RunObserver):
 
 
 def _describe(scope: Scope, run: ObservedRun, *, arguments: bool) -> None:
-    """Tags to search by, and the job."""
+    """Adds tags to search by, and the job."""
     scope.clear_breadcrumbs()
     scope.set_transaction_name(run.name, source="task")
     for tag, value in _tags(run).items():

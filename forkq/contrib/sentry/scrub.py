@@ -10,9 +10,9 @@ from forkq.runtime.app_frames import is_own
 
 
 def without_values(event: Any, _hint: object, *, secret: bool) -> Any:
-    """An event processor. The frames of forkq lose their variables, since these have the whole job.
-    Those of the app lose them if the job is ``secret``; if not, the values of keys such as
-    ``password`` are masked, as everywhere in forkq."""
+    """An event processor that removes values. The frames of forkq lose their variables, since these
+    have the whole job. Those of the app lose them if the job is ``secret``; if not, the values of
+    keys such as ``password`` are masked, as everywhere in forkq."""
     for frame in _frames(event):
         own = is_own(frame.get("abs_path") or "")
         if own:

@@ -30,7 +30,7 @@ _COLUMNS: Final = (_FIRST, *_OF_PROCESSES[1:], *_OF_JOBS[1:])
 
 
 class BusyPage(Page):
-    """The longest run first, in its child."""
+    """The page of running jobs: the longest run first, in its child."""
 
     title: ClassVar[str] = "Busy"
     number: ClassVar[str] = "3"
@@ -64,7 +64,7 @@ class BusyPage(Page):
 def _order(
     server: api.Server, chosen: Selection, act: Callable[[api.Server, api.Process], Plan]
 ) -> Plan:
-    """On a job, it is for its child."""
+    """The plan of an order to a process; on a job it is for the job's child."""
     [target] = chosen.targets
     process = None if isinstance(target, Host) else target.process
     if process is None:
@@ -76,7 +76,7 @@ def _order(
 
 
 def _cut(sheet: Sheet[Any], total: int) -> list[Text]:
-    """What is said if not all are shown."""
+    """The sentence that not all are shown."""
     cut = shown_of(min(total, _MOST), total, sheet.command)
     return [words((f"{sheet.name}: {cut}", WARN))] if cut else []
 
@@ -95,7 +95,8 @@ def _host(
     runs: Mapping[str | None, list[RunLine]],
     look: Look,
 ) -> Iterator[Row]:
-    """Its line, and those of its children with their jobs; by the search, only what it finds."""
+    """The line of a host, and those of its children with their jobs; with a search, only what that
+    finds."""
     lines = []
     for line in processes:
         jobs = RUNNING.chosen(runs.get(line.process.identity, ()), look.wanted)
@@ -112,7 +113,7 @@ def _job(run: RunLine, look: Look) -> Row:
 
 
 def _below(row: TableRow, depth: int, look: Look) -> Row:
-    """A line of the tree: what it is called stands in the first column, by its depth."""
+    """A line of the tree: its name is in the first column, moved in by its depth."""
     called, *others = row.cells.items()
     cells = {"first": (Phrase("  " * depth), *called[1]) if depth else called[1], **dict(others)}
     return drawn_row(replace(row, cells=cells), _COLUMNS, look)

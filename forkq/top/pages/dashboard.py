@@ -20,7 +20,7 @@ _DEPLOYS: Final = 3
 
 
 class DashboardPage(Page):
-    """The figures, the last hour, and the queues with jobs that wait."""
+    """The first page: the figures, the last hour, and the queues with jobs that wait."""
 
     title: ClassVar[str] = "Dashboard"
     number: ClassVar[str] = "1"
@@ -41,7 +41,7 @@ class DashboardPage(Page):
 
 
 def _figures(facts: Facts) -> tuple[Text, Text]:
-    """Values over their words, each as wide as the widest of them."""
+    """The lines with values over their words, each as wide as the widest of them."""
     stats, (processed, failed) = facts.stats, facts.slow.minute
     shown = (
         (format_count(processed), "jobs a minute", ""),
@@ -61,7 +61,7 @@ def _figures(facts: Facts) -> tuple[Text, Text]:
 
 
 def _hour(facts: Facts, width: int) -> Iterator[Text]:
-    """A bar for each minute, with the deploys below."""
+    """The lines of the last hour: a bar for each minute, with the deploys below."""
     report = facts.slow.hour
     points = report.total.points[-min(_MINUTES, width - 28) :]
     most = max((point.processed for point in points), default=0)

@@ -22,7 +22,7 @@ _MOST: Final = 100
 
 
 class FailuresPage(Page):
-    """The largest group first."""
+    """The page of failed jobs by class, error and place: the largest group first."""
 
     title: ClassVar[str] = "Failures"
     number: ClassVar[str] = "4"
@@ -63,7 +63,7 @@ def _kill(server: api.Server, chosen: Selection) -> Plan:
 
 
 def _foot(look: Look) -> list[Text]:
-    """When it began, and what the latest one says."""
+    """The lines about the group under the cursor: when it began, and what the latest error says."""
     part = look.cursor.target if look.cursor else None
     if not isinstance(part, FailureLine):
         return []

@@ -24,7 +24,7 @@ _MOST_FRAMES: Final = 50
 
 
 class JobPage(Page):
-    """A member of a set by its key, or any job by its id."""
+    """The page of one job: a member of a set by its key, or any job by its id."""
 
     title: ClassVar[str] = "Job"
     path: ClassVar[str] = "/job"
@@ -133,5 +133,5 @@ def _section(title: str, lines: Iterator[Text] | list[Text]) -> Iterator[Text]:
 
 
 def _lines_of(text: str) -> Iterator[Text]:
-    """Text of the app, in its lines. They wrap."""
+    """The lines of a text of the app. They wrap."""
     return map(prose, cut(text, _LONGEST).split("\n")) if text else iter(())

@@ -19,7 +19,7 @@ from .job import JobPage, still_there
 
 
 class JobsPage(Page):
-    """One of the three sets."""
+    """The page of one of the three sets."""
 
     location: ClassVar[Location]
     many: ClassVar[bool] = True
@@ -66,7 +66,7 @@ class JobsPage(Page):
 
 
 class RetriesPage(JobsPage):
-    """Failed jobs that wait for their next try."""
+    """The page of failed jobs that wait for their next try."""
 
     title: ClassVar[str] = "Failures"
     number: ClassVar[str] = "4"
@@ -81,7 +81,7 @@ class RetriesPage(JobsPage):
 
 
 class DeadPage(RetriesPage):
-    """Jobs that were given up, the latest first."""
+    """The page of jobs that were given up, the latest first."""
 
     letter: ClassVar[str] = "d"
     path: ClassVar[str] = "/dead"
@@ -91,7 +91,7 @@ class DeadPage(RetriesPage):
 
 
 class ScheduledPage(JobsPage):
-    """Jobs that were pushed for later."""
+    """The page of jobs that were pushed for later."""
 
     title: ClassVar[str] = "Next"
     number: ClassVar[str] = "6"
@@ -103,7 +103,7 @@ class ScheduledPage(JobsPage):
 
 
 def _foot(look: Look) -> list[Text]:
-    """More of the job under the cursor."""
+    """The lines with more of the job under the cursor."""
     line = look.cursor.target if look.cursor else None
     if not isinstance(line, JobLine):
         return []

@@ -18,7 +18,7 @@ _MOST: Final = 50
 
 
 class MetricsPage(Page):
-    """The class with the most time spent first."""
+    """The page of job classes: the class with the most time spent first."""
 
     title: ClassVar[str] = "Metrics"
     number: ClassVar[str] = "5"

@@ -20,7 +20,7 @@ _MOST: Final = 200
 
 
 class PeriodicPage(Page):
-    """The next one first."""
+    """The page of periodic jobs: the next one first."""
 
     title: ClassVar[str] = "Next"
     number: ClassVar[str] = "6"

@@ -15,7 +15,7 @@ _MOST: Final = 100
 
 
 class QueueJobsPage(Page):
-    """Opened from a queue."""
+    """The page of the jobs of one queue, opened from that queue."""
 
     title: ClassVar[str] = "Queues"
     number: ClassVar[str] = "2"

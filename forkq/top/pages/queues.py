@@ -23,7 +23,8 @@ _STEADY: Final = 0.02  # jobs a second
 
 
 class QueuesPage(Page):
-    """Size, trend and latency of each; below, what holds it and who serves it."""
+    """The page of all queues: size, trend and latency of each; below, what holds the one under the
+    cursor, and who serves it."""
 
     title: ClassVar[str] = "Queues"
     number: ClassVar[str] = "2"
@@ -65,7 +66,7 @@ def _pause(server: api.Server, chosen: Selection) -> Any:
 
 
 def _why(queue: str, look: Look) -> Iterator[Text]:
-    """The answer to the question of this page."""
+    """The lines that say why the queue under the cursor drains or does not."""
     [report] = api.queue_reports(queue, server=look.server)
     state = report.state
     flow = look.observer.flow(queue)

@@ -46,7 +46,7 @@ def _chosen(visit: Visit) -> api.Process:
 
 
 def _of_process(act: Callable[[api.Server, api.Process], Plan]) -> Callable[[Visit], Plan]:
-    """The action on the process that the form names."""
+    """Makes an action on the process that the form names."""
     return lambda visit: act(visit.server, _chosen(visit))
 
 

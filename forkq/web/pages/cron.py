@@ -44,7 +44,7 @@ def history(visit: Visit) -> View:
 
 
 def _of_job(act: Callable[[Server, str], Plan]) -> Callable[[Visit], Plan]:
-    """The action on the periodic job that the form names."""
+    """Makes an action on the periodic job that the form names."""
     return lambda visit: act(visit.server, visit.form.get("name"))
 
 

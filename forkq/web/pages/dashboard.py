@@ -61,7 +61,7 @@ def _hour(report: api.MetricsReport) -> Markup:
 
 
 def _history(days: Sequence[api.Day]) -> Markup:
-    """``days``: the latest first."""
+    """The chart of the counts of ``days``, which begin with the latest."""
     slots = [TimeSlot(max(0, day.processed - day.failed), day.failed) for day in reversed(days)]
     begin = datetime.combine(days[-1].date, time(), timezone.utc).timestamp()
     axis = TimeAxis(begin, begin + len(days) * DAY)

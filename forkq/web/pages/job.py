@@ -48,7 +48,9 @@ def job(visit: Visit) -> View:
 
 
 def _queued(visit: Visit, queue: str) -> api.JobEntry | None:
-    """The job, if it still waits near the place where the list has shown it, or in that queue."""
+    """The job, if it still waits near the place where the list has shown it, or is in that queue;
+    None if it is not. Raises PageRefused if it has left, and a search everywhere would read too
+    many jobs."""
     key, jid, place = visit.query("key"), visit.query("jid"), visit.query("at")
     if (
         key

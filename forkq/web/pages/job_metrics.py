@@ -93,7 +93,7 @@ def _slot(points: Sequence[api.Point]) -> TimeSlot:
 
 
 def _plots(times: api.Histogram, report: api.MetricsReport) -> dict[str, object]:
-    """The run times together, by percentile, and as a heat map."""
+    """The charts of the run times: together, by percentile, and as a heat map."""
     if not times.count:
         return {}
     parts, axis = list(_parts(times)), TimeAxis(times.begins, times.ends)
@@ -115,7 +115,7 @@ def _plots(times: api.Histogram, report: api.MetricsReport) -> dict[str, object]
 
 
 def _parts(times: api.Histogram) -> Iterator[api.Histogram]:
-    """``times`` in parts of a minute, or of five."""
+    """The runs in ``times``, by parts of a minute, or of five."""
     size = _RANGES[len(times.columns)]
     for at in range(0, len(times.columns), size):
         yield replace(times, columns=times.columns[at : at + size])

@@ -61,17 +61,17 @@ def _few(sheet: Sheet[T], values: Sequence[T]) -> Table:
 
 
 def _of_queue(act: Callable[[api.Server, str], Plan]) -> Callable[[Visit], Plan]:
-    """The action on the queue that the form names."""
+    """Makes an action on the queue that the form names."""
     return lambda visit: act(visit.server, visit.form.get("name"))
 
 
 def pause(visit: Visit) -> Plan:
-    """In the name of the user, if the web UI knows one."""
+    """The plan to pause a queue, in the name of the user, if the web UI knows one."""
     return queue_acts.pause(visit.server, visit.form.get("name"), visit.user)
 
 
 def limits(visit: Visit) -> Plan:
-    """Sets the rules that the form has. An empty field lifts its rule."""
+    """The plan to set the rules that the form has. An empty field lifts its rule."""
     one = api.Queue(visit.form.get("name"), visit.server)
     fields = _rules(visit)
 

@@ -12,13 +12,13 @@ from ..visit import Visit
 
 
 def undo(visit: Visit) -> Plan:
-    """The form has the token, and the page to return to."""
+    """The plan to undo a deletion. The form has the token, and the page to return to."""
     back = _own(visit.form.get("back", "/"))
     return replace(job_acts.undo(visit.server, visit.form.get("token")), back=back)
 
 
 def _own(path: str) -> str:
-    """A path of this UI: never another site."""
+    """The path if it lies on this site, else "/": a form must not lead to another site."""
     return path if path.startswith("/") and not path.startswith(("//", "/\\")) else "/"
 
 

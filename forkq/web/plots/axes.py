@@ -21,7 +21,7 @@ _EDGE: Final = 0.04  # a label nearer than this to an end would be cut
 
 @dataclass(frozen=True, slots=True)
 class ValueAxis:
-    """From 0 to ``top``, a round number, over ``height`` pixels."""
+    """The axis upward: from 0 to ``top``, a round number, over ``height`` pixels."""
 
     top: float
     height: int
@@ -32,18 +32,18 @@ class ValueAxis:
         return cls(rounded_up(highest), height)
 
     def y(self, value: float) -> float:
-        """Where ``value`` stands, in pixels from the top."""
+        """The place of ``value``, in pixels from the top."""
         return round(self.height * (1 - min(value, self.top) / self.top), 2)
 
     def grid(self) -> Markup:
-        """Lines at the top, in the middle and on the ground, to stand behind what is drawn."""
+        """The lines at the top, in the middle and on the ground, to be drawn before all else."""
         heights = (("grid", 0), ("grid", self.height / 2), ("ground", self.height))
         return joined(
             element("line", x1=0, x2="100%", y1=y, y2=y, class_=kind) for kind, y in heights
         )
 
     def values(self, label: Callable[[float], str]) -> Markup:
-        """The values of the top and the middle, to stand before what is drawn."""
+        """The values of the top and the middle, to be drawn after all else."""
         return joined(
             element("text", label(value), x=2, y=self.y(value) + 12, class_="value")
             for value in (self.top, self.top / 2)
@@ -52,21 +52,21 @@ class ValueAxis:
 
 @dataclass(frozen=True, slots=True)
 class TimeAxis:
-    """From ``start`` to ``end``, epoch seconds."""
+    """The axis from left to right: from ``start`` to ``end``, epoch seconds."""
 
     start: float
     end: float
 
     def share(self, moment: float) -> float:
-        """Where ``moment`` stands between start (0) and end (1)."""
+        """The place of ``moment`` between start (0) and end (1)."""
         return (moment - self.start) / (self.end - self.start)
 
     def has(self, moment: float) -> bool:
-        """Whether ``moment`` stands on it."""
+        """Whether ``moment`` lies on the axis."""
         return self.start <= moment <= self.end
 
     def labels(self, height: int) -> Markup:
-        """Round times of UTC under a plot of that height."""
+        """The labels under a plot of that height: round times of UTC."""
         return joined(self._label(moment, height) for moment in self.round_times())
 
     def round_times(self) -> list[int]:
@@ -84,13 +84,14 @@ class TimeAxis:
 
 
 def clock(moment: float) -> str:
-    """Hour and minute of UTC; at midnight the day."""
+    """A moment as hour and minute of UTC; at midnight as the day."""
     at = datetime.fromtimestamp(moment, timezone.utc)
     return f"{at:%H:%M}" if at.hour or at.minute else f"{at:%d %b}"
 
 
 def rounded_up(value: float) -> float:
-    """The next of 1, 2, 4, 6, 8, 10, 20, 40 and so on: its half is round, too. 1 for nothing."""
+    """The next number of 1, 2, 4, 6, 8, 10, 20, 40 and so on: its half is round, too. 1 for a value
+    that is not above 0."""
     if value <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))

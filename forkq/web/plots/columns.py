@@ -14,7 +14,8 @@ _LEAST = 1.5  # pixels: a single failure among a thousand jobs must be seen
 def column(
     start: float, width: float, axis: ValueAxis, counts: tuple[int, int], tip: str
 ) -> Markup:
-    """``counts``: good and failed. ``start`` and ``width`` are shares of the chart's width."""
+    """The SVG of one bar. ``counts``: good and failed. ``start`` and ``width`` are shares of the
+    chart's width."""
     good, failed = counts
     middle, top = axis.y(good), axis.y(good + failed)
     x, wide = percent(start + width * _GAP / 2), percent(width * (1 - _GAP))

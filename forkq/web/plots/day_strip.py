@@ -28,7 +28,7 @@ class Ticks:
 
 
 def day_strip(rows: Sequence[Ticks], now: float) -> Markup:
-    """One row for each, its name over its ticks; at the left is now."""
+    """The strip: one row for each periodic job, its name over its ticks; at the left is now."""
     axis = TimeAxis(now, now + DAY)
     height = len(rows) * _ROW
     drawn = (_row(one, number * _ROW, axis) for number, one in enumerate(rows))

@@ -18,7 +18,8 @@ _APART: Final = 0.3  # labels nearer than this to the one before would cover it
 
 
 def marks(deploys: Iterable[Deploy], axis: TimeAxis, height: int) -> Markup:
-    """The latest deploys on ``axis``. A label that would cover another is left to the tooltip."""
+    """The marks of the latest deploys on ``axis``. A label that would cover another is left to the
+    tooltip."""
     shown = sorted((one for one in deploys if axis.has(one.at)), key=lambda one: one.at)[-_MOST:]
     parts: list[Markup] = []
     free = -1.0

@@ -43,7 +43,7 @@ def bars(
     deploys: Sequence[Deploy] = (),
     height: int = _HEIGHT,
 ) -> Markup:
-    """One bar for each slot of ``axis``."""
+    """A chart with one bar for each slot of ``axis``."""
     upward = ValueAxis.over(max((one.good + one.failed for one in slots), default=0), height)
     width = 1 / max(1, len(slots))
     step = (axis.end - axis.start) * width
@@ -78,7 +78,8 @@ def lines(
     label: Label,
     deploys: Sequence[Deploy] = (),
 ) -> Markup:
-    """Each of ``series`` as a line. A single value between two gaps is a dot: it is seen, too."""
+    """A chart with each of ``series`` as a line. A single value between two gaps is a dot: it is
+    seen, too."""
     known = [value for line in series for value in line.values if value is not None]
     upward = ValueAxis.over(max(known, default=0), _HEIGHT)
     drawn = [path for line in series for path in _line(line, upward)]
@@ -95,7 +96,8 @@ def lines(
 
 
 def _line(line: PlotLine, axis: ValueAxis) -> list[Markup]:
-    """A path for each run of known values. A stroke with round ends and no length is a dot."""
+    """One line: a path for each run of known values. A stroke with round ends and no length is a
+    dot."""
     step = 1000 / max(1, len(line.values))
     found: list[Markup] = []
     for run in _runs(line.values):

@@ -22,8 +22,8 @@ _PALEST: Final = 0.12
 
 
 def histogram(counts: Sequence[int], bounds: Sequence[float], *, summary: str) -> Markup:
-    """How many jobs ran for how long. ``bounds`` are the upper bounds of all buckets but the last,
-    in seconds. Empty buckets at both ends are left out."""
+    """The chart of how many jobs ran for how long. ``bounds`` are the upper bounds of all buckets
+    but the last, in seconds. Empty buckets at both ends are left out."""
     first, last = used(counts)
     upward = ValueAxis.over(max(counts, default=0), _HEIGHT)
     width = 1 / (last - first)
@@ -44,7 +44,8 @@ def histogram(counts: Sequence[int], bounds: Sequence[float], *, summary: str) -
 
 
 def used(counts: Sequence[int]) -> tuple[int, int]:
-    """From which bucket to before which to show: those with jobs, and one more on either side."""
+    """The first bucket to show, and the one after the last: the buckets with jobs, and one more on
+    either side."""
     full = [at for at, count in enumerate(counts) if count]
     if not full:
         return 0, len(counts)
@@ -52,7 +53,7 @@ def used(counts: Sequence[int]) -> tuple[int, int]:
 
 
 def bucket(at: int, bounds: Sequence[float]) -> str:
-    """What belongs into a bucket, in words."""
+    """The run times of a bucket, in words."""
     if at == 0:
         return f"under {format_duration(bounds[0])}"
     if at >= len(bounds):
@@ -65,7 +66,7 @@ def _counted(at: int, counts: Sequence[int], bounds: Sequence[float]) -> str:
 
 
 def _bounds(first: int, last: int, bounds: Sequence[float]) -> Markup:
-    """The bounds between the buckets, as many as have room."""
+    """The labels of the bounds between the buckets, as many as have room."""
     inner = range(first + 1, last)
     step = max(1, -(-len(inner) // _MOST_LABELS))
     return joined(
@@ -88,8 +89,8 @@ def heat_map(
     summary: str,
     deploys: Sequence[Deploy] = (),
 ) -> Markup:
-    """One column for each slot of ``axis``, with a histogram in each: the more jobs, the darker.
-    Longer times stand higher."""
+    """A chart with one column for each slot of ``axis``, and a histogram in each: the more jobs,
+    the darker. Longer times stand higher."""
     total = [sum(column[at] for column in columns) for at in range(len(bounds) + 1)]
     first, last = _rows(total)
     height = (last - first) * _ROW
@@ -131,7 +132,7 @@ def _told(
 
 
 def _cell(x: int, columns: int, y: int, share: float, told: str) -> Markup:
-    """The square root makes few jobs among many visible."""
+    """A cell of the heat map. The square root makes few jobs among many visible."""
     return element(
         "rect",
         tooltip(told),
@@ -145,7 +146,7 @@ def _cell(x: int, columns: int, y: int, share: float, told: str) -> Markup:
 
 
 def _row_names(first: int, last: int, bounds: Sequence[float]) -> Markup:
-    """The upper bound of each third row, over the cells."""
+    """The labels of the rows: the upper bound of each third row, over the cells."""
     rows = range(first, min(last, len(bounds)), 3)
     return joined(
         element(

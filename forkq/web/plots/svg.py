@@ -15,7 +15,7 @@ _LABEL_LIMIT: Final = 120
 
 
 def element(name: str, *children: Markup | str, **attributes: object) -> Markup:
-    """One element. Text is escaped; ``class_`` is written as class, ``text_anchor`` as
+    """One element of SVG. Text is escaped; ``class_`` is written as class, ``text_anchor`` as
     text-anchor; an attribute that is None is left out."""
     written = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"'
@@ -27,7 +27,7 @@ def element(name: str, *children: Markup | str, **attributes: object) -> Markup:
 
 
 def joined(parts: Children) -> Markup:
-    """These, one after the other."""
+    """These elements, one after the other."""
     return _EMPTY.join(parts)
 
 
@@ -37,7 +37,8 @@ def percent(share: float) -> str:
 
 
 def chart(summary: str, height: int, *children: Markup, kind: str) -> Markup:
-    """A chart ``height`` pixels high. ``summary`` is what a screen reader reads in its place."""
+    """The frame of a chart, ``height`` pixels high. ``summary`` is what a screen reader reads in
+    its place."""
     return element(
         "svg",
         *children,
@@ -62,5 +63,5 @@ def stretched(height: int, *children: Markup) -> Markup:
 
 
 def tooltip(text: str) -> Markup:
-    """What a pointer shows over the element that has it as its child."""
+    """The tooltip of the element that has it as its child."""
     return element("title", text[:_LABEL_LIMIT])

@@ -17,15 +17,16 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def run_from_argv(self, argv: list[str]) -> None:
-        """Django's own options (-v, --traceback, ...) are none of forkq's."""
+        """Runs the command with its arguments as they are: Django's own options (-v, --traceback,
+        ...) are none of forkq's."""
         run(argv[2:])
 
     def print_help(self, prog_name: str, subcommand: str) -> None:
-        """``manage.py help forkq``."""
+        """Prints forkq's help: ``manage.py help forkq``."""
         run(["--help"])
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """For ``call_command("forkq", "status")``."""
+        """Takes any arguments, for ``call_command("forkq", "status")``."""
         parser.add_argument("arguments", nargs=argparse.REMAINDER)
 
     def handle(self, *_args: Any, **options: Any) -> None:
