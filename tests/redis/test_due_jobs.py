@@ -11,9 +11,11 @@ from typing import Any, cast
 import pytest
 from redis import Redis
 
+from forkq.child.failure.retry import Retry, decide
 from forkq.clock.due_jobs import DueJobMover
 from forkq.store.connection import RedisConnection, ResponseError
 from forkq.wire.keys import Keys
+from forkq.wire.lease import UnitOfWork
 from forkq.wire.times import now
 from tests.support.server import Server
 
@@ -229,6 +231,20 @@ def test_no_value_of_a_large_job_is_taken_for_its_queue(
     move_all(mover)
     assert redis.lrange("queue:q", 0, -1) == [payload.encode()]
     assert not redis.exists("queue:other", "dead")
+
+
+def test_a_large_job_that_has_failed_with_a_long_error_is_retried(
+    mover: DueJobMover, redis: Redis
+) -> None:
+    """The program that pushed it writes the queue behind the arguments."""
+    payload = json.dumps({"args": ["x" * (350 << 10)], "class": "J", "jid": "1", "queue": "q"})
+    unit = UnitOfWork(1, "q", 1, payload.encode())
+    decision = decide(unit, None, ValueError("no " * 3000), lambda error, meaning: None)
+    assert isinstance(decision, Retry)
+    redis.zadd("retry", {decision.payload: 1})
+    move_all(mover)
+    assert [found["jid"] for found in queued(redis)] == ["1"]
+    assert not redis.exists("dead")
 
 
 def test_a_large_job_that_names_no_queue_at_either_end_is_buried(
