@@ -136,6 +136,18 @@ def test_a_killer_that_kills_too_many_processes_is_found(tmp_path: Path) -> None
     ]
 
 
+def test_a_killer_that_killed_a_child_without_a_master_has_that_death_more(tmp_path: Path) -> None:
+    """forkq takes it for the death of a whole tree."""
+    processes = [f"host-a:{number}:aa" for number in range(8)]
+    lines = [f"begin 0 0 {process} {at}" for at, process in enumerate(processes)]
+    records = [{"tree": True}, {}, *[{"alone": True}] * 6]
+    crashes = {"0": {"forkq": {"crashes": records}}}
+    assert not judge(
+        tmp_path, *lines, *GOOD[2:], kinds="poison", died=dict.fromkeys(processes, 0.0),
+        left=Left(dead=crashes, damaged=b"string"),
+    )  # fmt: skip
+
+
 def test_a_canary_that_a_killer_kills_does_not_count(tmp_path: Path) -> None:
     """forkq suspects the new code that the canary tries, not the jobs that it ran."""
     processes = [f"host-a:{number}:aa" for number in range(5)]

@@ -244,14 +244,16 @@ class Verdict:
 
     def _check_killers(self) -> None:
         """Invariant 8: a job that kills its process kills no more than its budget and one. The
-        budget is twice as large after the death of a whole tree."""
+        budget is twice as large after the death of a whole tree, which does not count itself: the
+        job may have killed a child whose master had just been killed."""
         bad = []
         for number, job in self._left.dead.items():
             if self._plan.kinds[int(number)] not in KILLERS:
                 continue
             crashes = job["forkq"]["crashes"]
             alone = sum(crash.get("alone") is True for crash in crashes)
-            most = BUDGET * (1 + any(crash.get("tree") is True for crash in crashes))
+            trees = sum(crash.get("tree") is True for crash in crashes)
+            most = (2 * BUDGET if trees else BUDGET) + trees
             own = [
                 run for run in self._ledger.runs_of(number) if not run.outcome and self._is_own(run)
             ]
