@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import secrets
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -12,7 +14,7 @@ import pytest
 
 from forkq.client import Client
 from forkq.wire.password_source import PasswordSource
-from tests.process.shared import APP, Journal, events, wait_events, wait_settled, workers
+from tests.process.shared import APP, Journal, events, wait_events, wait_settled
 from tests.support.server import Server, client_of
 from tests.support.tree import ForkqTree, StartTree
 from tests.support.waiting import wait_until
@@ -90,14 +92,18 @@ def test_a_password_that_changes_under_load_costs_no_job(
     config = CONFIG.format(url=rotation.url, source=source)
     forkq = tree(None, app=APP, config=config, args=JSON, env=journal.env)
     client, jids = rotation.client(), []
+    door = journal.path.with_name("open")
     for number in range(ROTATIONS):
         rotation.rotate()
         rotation.cut()
         jids += client.push_bulk({"class": "Nap", "args": [[0.2]] * JOBS})
         if number == ROTATIONS // 2:
-            journal.wait("begin", jids[-1:])
-            workers(forkq)[0].kill()
+            [waits] = client.push_bulk({"class": "Gate", "args": [[str(door)]]})
+            journal.wait("begin", [waits])
+            os.kill(journal.runs()[waits][-1].pid, signal.SIGKILL)
             wait_events(forkq, "jobs rescued")
+            door.touch()
+            jids.append(waits)
         journal.wait("end", jids, deadline=60)
         assert forkq.run("stats").returncode == 0
     client.close()
