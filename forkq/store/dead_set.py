@@ -43,7 +43,7 @@ class DeadSetLimits:
         """The call of bury.lua that moves one leased job here, now; it returns 0 if the lease is no
         longer there."""
         at = now()
-        keys = (self.keys.inflight(queue), self.keys.dead)
+        keys = (self.keys.inflight(queue), self.keys.dead, self.keys.awaited(queue))
         limits = (at - self.days * _DAY, self.size)
         return Call(BURY, keys, (lease, at, payload, *limits))
 
@@ -53,9 +53,9 @@ class DeadSetLimits:
         """The call of recover.lua that gives back, schedules or buries the jobs of a dead owner; it
         returns how many. The owner finds a note of its lost leases for ``note_for`` seconds."""
         at, keys = now(), self.keys
-        lists = keys.lists_leases_and_suspects(queues)
         limits = (at, at - self.days * _DAY, self.size)
         shared = (keys.dead, keys.lost(identity), keys.queues, keys.schedule, keys.suspected)
+        lists = (part for q in queues for part in (*keys.of_returns([q]), keys.suspects(q)))
         names = (*shared, *lists)
         return Call(RECOVER, names, (*limits, note_for, *moves))
 

@@ -100,7 +100,7 @@ class Recovery:
             keys = keys.of_suspects
         arguments = (owner(identity), 0, _BYTES)
         for names in (yield from self.known(queues)):
-            call = Call(REQUEUE, (keys.queues, *keys.lists_and_leases(names)), arguments)
+            call = Call(REQUEUE, (keys.queues, *keys.of_returns(names)), arguments)
             left = 1
             while left:
                 [(done, left)] = checked((yield [call]))

@@ -150,14 +150,15 @@ class Keys:
         of the epoch)."""
         return self._key_of_queue(name, "bucket")
 
-    def full(self, name: str) -> str:
-        """String, expiring: it exists while children wait for a permit of this queue."""
-        return self._key_of_queue(name, "full")
+    def awaited(self, name: str) -> str:
+        """String, expiring: a mark. It exists while children wait for a job of that queue to end:
+        the queue is full, or blocks others (fetch.lua)."""
+        return f"{self.prefix}{{queue:{name}}}:awaited"  # each fetch makes some
 
-    def busy(self, name: str) -> str:
-        """String, expiring: it exists while children wait for jobs of that blocking queue to end
-        (fetch.lua)."""
-        return self._key_of_queue(name, "busy")
+    def of_rules(self, name: str) -> tuple[str, ...]:
+        """The keys that fetch.lua needs of a queue with rules, in its order."""
+        rules = (self.awaited(name), self.control(name), self.bucket(name))
+        return (*rules, self.turn(name), self.suspects(name))
 
     def _key_of_queue(self, name: str, what: str) -> str:
         return f"{self.prefix}{{queue:{name}}}:{what}"
@@ -172,17 +173,17 @@ class Keys:
         return None
 
     def lists_and_leases(self, queues: Iterable[str]) -> list[str]:
-        """The list and the in-flight hash of each queue in turn: the KEYS of the scripts that move
-        jobs between the two."""
+        """The list and the in-flight hash of each queue in turn: what fetch.lua needs of a queue
+        without rules."""
         return [key for name in queues for key in (self.queue(name), self.inflight(name))]
 
-    def lists_leases_and_suspects(self, queues: Iterable[str]) -> list[str]:
-        """The list, the in-flight hash and the list of suspects of each queue in turn: the KEYS of
-        the scripts that also return suspects."""
+    def of_returns(self, queues: Iterable[str]) -> list[str]:
+        """The same, with the mark of each queue after the two: the KEYS of the scripts that return
+        jobs (put_back.lua, requeue.lua)."""
         return [
             key
             for name in queues
-            for key in (self.queue(name), self.inflight(name), self.suspects(name))
+            for key in (self.queue(name), self.inflight(name), self.awaited(name))
         ]
 
     @property

@@ -1,6 +1,6 @@
 """What one call of fetch.lua costs the server, beside another version of the script.
 
-FORKQ_BENCH_FETCH names a file with the text of the other version.
+FORKQ_BENCH_FETCH names a file with the text of the other version. It gets the same KEYS and ARGV.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import pytest
 from redis import Redis
 
 from forkq.store.scripts import FETCH
+from forkq.wire.keys import Keys
 from tests.bench.load import PAYLOAD
 from tests.support.server import Server
 
@@ -24,6 +25,7 @@ OTHER = os.environ.get("FORKQ_BENCH_FETCH")
 ROUNDS = 20
 CALLS = 200  # of each version in a round
 OWNER = "vm:1:aaaaaaaaaaaa/"
+KEYS = Keys()
 
 Argument = int | str | bytes
 
@@ -51,13 +53,21 @@ class Load:
         names = [f"{version}{number}" for number in range(self.queues)]
         return [key for name in names for key in (f"queue:{name}", f"{{queue:{name}}}:inflight")]
 
+    def more_keys(self, version: int) -> list[str]:
+        """The mark of the last queue, if it is acknowledged in, and the keys of queue 1, if it has
+        rules."""
+        first, last = f"{version}0", f"{version}{self.queues - 1}"
+        rules = KEYS.of_rules(first) if len(self.rest) > 8 and self.rest != WEIGHTED else ()
+        return [*([KEYS.awaited(last)] if self.acknowledges else []), *rules]
+
     def call(self, sha: str, version: int, number: int) -> list[Argument]:
         """The command of so many a call of the round."""
         first = 1 + number * self.want
-        keys = self.keys(version)
+        keys = [*self.keys(version), *self.more_keys(version)]
         done = [1, self.queues, self.want, *range(first - self.want, first)]
         head = ["EVALSHA", sha, 2 + len(keys), "paused", "forkq:controlled", *keys]
-        arguments = [self.want, OWNER, first, self.seed, self.queues, self.want]
+        count = self.queues
+        arguments = [self.want, OWNER, first, self.seed, count, self.want, count]
         return [*head, *arguments, *(done if self.acknowledges else [0]), *self.rest]
 
 

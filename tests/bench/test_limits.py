@@ -198,14 +198,17 @@ def test_a_freed_slot(servers: tuple[Server, Server], tree: StartTree) -> None:
     wait_until(lambda: redis.scard("processes") == 1, what="the child")
     redis.sadd("queues", "default")
     retry, inflight = redis.register_script(RETRY.text.decode()), KEYS.inflight("default")
+    marks = (KEYS.awaited("default"), KEYS.bucket("default"))
     found = []
     for number in range(200):
         redis.hset(inflight, "bench:1:0/1", "held")
         redis.lpush("queue:default", BODY % (b"Lap", number, 0.0))
-        wait_until(lambda: redis.exists(KEYS.full("default")), what="a waiting child", every=0.001)
+        wait_until(
+            lambda: redis.exists(KEYS.awaited("default")), what="a waiting child", every=0.001
+        )
         time.sleep(0.005)  # the load: the child sleeps by then
         began = time.monotonic()
-        retry(keys=[inflight, "gone"], args=["bench:1:0/1", 1, "held"])
+        retry(keys=[inflight, "gone", *marks], args=["bench:1:0/1", 1, "held"])
         answer: Any = laps.brpop("laps", 5)
         found.append(1000 * (float(answer[1]) - began))
     quantiles = statistics.quantiles(found, n=100)

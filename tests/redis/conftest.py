@@ -13,7 +13,10 @@ from forkq import default_client
 from forkq.store.connection import RedisConnection
 from tests.redis.proxy import Proxy
 from tests.redis.shell import Shell
+from tests.support.declared_keys import guard_all
 from tests.support.server import Server
+
+guard_all()
 
 
 @pytest.fixture

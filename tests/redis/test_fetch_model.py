@@ -21,6 +21,7 @@ from redis import Redis
 from forkq.store.connection import RedisConnection
 from forkq.store.scripts import BURY, FETCH, PUT_BACK, RECOVER, REQUEUE, RETRY
 from forkq.wire.keys import Keys
+from tests.support.fetch_calls import counted, keys_of
 from tests.support.server import Server
 
 KEYS = Keys()
@@ -164,12 +165,14 @@ class Machine(RuleBasedStateMachine):
     def fetch(self, owner: str, want: int, ahead: int, weighted: bool, data: Any) -> None:
         """``ahead``: how many more than ``want`` it takes while no rule is in force."""
         done = [lease for lease in self.mine(owner) if data.draw(st.booleans())]
-        arguments = self.arguments(owner, want, ahead, weighted, done)
+        ruled = [name for name in QUEUES if self.has_row(name)]
+        ended = self.ended(owner, done)
+        keys = keys_of(*QUEUES, done=ended, ruled=ruled)
+        arguments = self.arguments(owner, want, ahead, weighted, done, ended)
         if not self.rules_in_force():
             want += ahead
         for lease in done:
             self.drop(lease)
-        keys = (KEYS.paused, KEYS.controlled, *KEYS.lists_and_leases(QUEUES))
         reply = self.connection.script(FETCH, keys, arguments)
         assert reply[0] == 0
         assert (reply[1] == 2) == bool(ahead and self.rules_in_force() and want + ahead > 0)
@@ -182,6 +185,21 @@ class Machine(RuleBasedStateMachine):
         else:
             assert found == self.model.strict(self.groups, self.fair, want, owner, self.sequence)
         self.sequence += want + ahead
+
+    def has_row(self, name: str) -> bool:
+        """Whether the call says something of the rules of that queue, and sends their keys."""
+        queue = self.model.queues[name]
+        is_changed = self.redis.hexists(KEYS.controlled, name)
+        return bool(queue.sent or queue.blocks or is_changed)
+
+    def ended(self, owner: str, done: list[str]) -> list[Any]:
+        """Per queue its number, how many leases to acknowledge, and their numbers."""
+        flat: list[Any] = []
+        for number, name in enumerate(QUEUES, 1):
+            gone = [lease for lease in self.model.queues[name].leases if lease in done]
+            numbers = [lease.rpartition("/")[2] for lease in gone if lease.startswith(owner)]
+            flat += [number, len(numbers), *numbers] if numbers else []
+        return flat
 
     def rules_in_force(self) -> bool:
         """Rules of the caller, or a pause, or rules set at run time."""
@@ -197,36 +215,40 @@ class Machine(RuleBasedStateMachine):
         assert len(found) == want or not left
 
     def arguments(
-        self, owner: str, want: int, ahead: int, weighted: bool, done: list[str]
+        self,
+        owner: str,
+        want: int,
+        ahead: int,
+        weighted: bool,
+        done: list[str],
+        ended: list[Any],
     ) -> list[Any]:
         groups = [part for g in self.groups for part in (len(g), int(weighted), int(self.fair))]
         rules, count = [], 0
         for number, name in enumerate(QUEUES, 1):
             queue = self.model.queues[name]
-            if queue.sent or queue.blocks:
+            if self.has_row(name):
                 count += 1
                 burst = queue.sent.get("burst", "")
                 rate = (1, SECONDS, burst) if burst else ("", "", "")
                 limits = (queue.sent.get("limit", ""), queue.sent.get("process_limit", ""))
                 blocks = [QUEUES.index(later) + 1 for later in queue.blocks]
                 rules += [number, *limits, *rate, len(blocks), *blocks]
-        held, ended = [], []
+        held = []
         for number, name in enumerate(QUEUES, 1):
             mine = [x for x in self.model.queues[name].leases if x.startswith(owner)]
             stay = len([lease for lease in mine if lease not in done])
-            gone = [lease.rpartition("/")[2] for lease in mine if lease in done]
             held += [number, stay] if stay else []
-            ended += [[number, len(gone), *gone]] if gone else []
-        flat = [part for group in ended for part in group]
-        counted = [len(held) // 2, *held]
+        in_flight = [len(held) // 2, *held]
         if not any(queue.rule("process_limit") for queue in self.model.queues.values()):
-            counted = []
-        head = [want + ahead, owner, self.sequence, 77 if weighted else 0, len(QUEUES), want]
+            in_flight = []
+        total = len(QUEUES)
+        head = [want + ahead, owner, self.sequence, 77 if weighted else 0, total, want, total]
         if not weighted and not self.fair:
             groups = []  # each queue in order
         count_of = len(self.groups) if groups else 0
-        rest = [count_of, *groups, count, *rules, *counted]
-        return [*head, len(ended), *flat, *(rest if any(rest) or counted else ())]
+        rest = [count_of, *groups, count, *rules, *in_flight]
+        return [*head, *counted(ended), *(rest if any(rest) or in_flight else ())]
 
     def mine(self, owner: str) -> list[str]:
         leases = [lease for queue in self.model.queues.values() for lease in queue.leases]
@@ -243,7 +265,8 @@ class Machine(RuleBasedStateMachine):
     def fail(self, data: Any, script: Any) -> None:
         lease = data.draw(st.sampled_from([*self.mine(OWNERS[0]), *self.mine(OWNERS[1])]))
         name, payload = self.drop(lease)
-        self.connection.script(script, (KEYS.inflight(name), "gone"), (lease, 1, payload, 0, 1000))
+        keys = (KEYS.inflight(name), "gone", KEYS.awaited(name), KEYS.bucket(name))
+        self.connection.script(script, keys, (lease, 1, payload, 0, 1000))
 
     @precondition(lambda self: any(map(self.mine, OWNERS)))
     @rule(owner=OWNER, count=st.integers(0, 6), gone=st.booleans())
@@ -256,7 +279,7 @@ class Machine(RuleBasedStateMachine):
             name, payload = self.drop(lease)
             self.model.queues[name].jobs.appendleft(payload)
             moves += [QUEUES.index(name) + 1, lease.rpartition("/")[2]]
-        lists = KEYS.lists_and_leases(QUEUES)
+        lists = KEYS.of_returns(QUEUES)
         moved = self.connection.script(PUT_BACK, (KEYS.queues, *lists), (owner, *moves))
         assert moved == len(ranked[:count])
 
@@ -270,12 +293,12 @@ class Machine(RuleBasedStateMachine):
                 payload = self.drop(lease)[1]
                 self.model.queues[name].jobs.appendleft(payload)
                 moves += [number, lease, "requeue", 0, payload, ""]
-        lists = KEYS.lists_and_leases(QUEUES)
+        lists = KEYS.of_returns(QUEUES)
         if crashed:
             shared = (KEYS.dead, "note", KEYS.queues, KEYS.schedule, KEYS.suspected)
             self.connection.script(
                 RECOVER,
-                (*shared, *KEYS.lists_leases_and_suspects(QUEUES)),
+                (*shared, *(k for q in QUEUES for k in (*KEYS.of_returns([q]), KEYS.suspects(q)))),
                 (1, 0, 1000, 0, *moves),
             )
         else:

@@ -10,17 +10,8 @@ from redis.exceptions import ResponseError
 
 from forkq.store.connection import RedisConnection
 from forkq.store.scripts import FETCH
-from tests.redis.test_scripts import (
-    LIST,
-    OWNER,
-    counted,
-    fetch,
-    fill,
-    inflight,
-    keys_of,
-    line,
-    push,
-)
+from tests.redis.test_scripts import LIST, OWNER, fetch, fill, inflight, line, push
+from tests.support.fetch_calls import counted, keys_of
 from tests.support.server import Server
 
 ANSWER_BYTES = 524_288  # as in fetch/move.lua
@@ -111,7 +102,7 @@ def test_a_damaged_hash_leaves_the_jobs_in_their_list_and_numbers_the_next_ones_
     redis.set("{queue:a}:inflight", "another type")
     if is_full:
         fill(server)
-    arguments = (3, OWNER, 9, 0, 2, 3, *counted(()))
+    arguments = (3, OWNER, 9, 0, 2, 3, 2, *counted(()))
     reply = connection.script(FETCH, keys_of("a", "b"), arguments)
     assert reply == [0, 0, [1, b"damaged", 2], [b"{queue:a}:inflight"], 2, b"b1", 2, b"b2"]
     assert line(redis, "a") == [b"a1", b"a2"]

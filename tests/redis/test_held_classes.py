@@ -144,7 +144,8 @@ def test_a_damaged_key_costs_no_job_and_is_told(redis: Redis, deaths: Deaths) ->
 
 
 def isolate(connection: RedisConnection, name: str) -> int:
-    keys = (KEYS.inflight("q"), SUSPECTS, KEYS.suspected, KEYS.queue("q"), KEYS.held_classes)
+    lists = (KEYS.inflight("q"), SUSPECTS, KEYS.suspected, KEYS.queue("q"))
+    keys = (*lists, KEYS.held_classes, KEYS.awaited("q"), KEYS.bucket("q"))
     moved: int = connection.script(ISOLATE, keys, ("vm:1:aaaaaaaaaaaa/1", "q", name))
     return moved
 

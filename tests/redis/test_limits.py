@@ -197,7 +197,7 @@ def test_a_lease_removed_by_another_script_wakes_the_child_that_waits(
     assert unit is not None
     with ProcessorThreads(redis_server.url, identity=living, rules=rules, queues=queues) as child:
         push(redis, "next", queue=list(queues)[-1])
-        wait_until(lambda: redis.exists(KEYS.full("q"), KEYS.busy("q")), what="the mark")
+        wait_until(lambda: redis.exists(KEYS.awaited("q")), what="the mark")
         wait_idle(child)
         assert child.order == []
         settle(redis_server, script, lease(holder, unit.sequence))
@@ -210,10 +210,11 @@ def settle(server: Server, script: Script, name: str) -> None:
     connection = RedisConnection(server.url)
     connection.connect()
     if script is REQUEUE:
-        keys = (KEYS.queues, *KEYS.lists_and_leases(["q"]))
+        keys = (KEYS.queues, *KEYS.of_returns(["q"]))
         connection.script(script, keys, (name.rpartition("/")[0] + "/", 0, 1000))
     else:
-        connection.script(script, (KEYS.inflight("q"), KEYS.dead), (name, 1, "payload", 0, 1000))
+        keys = (KEYS.inflight("q"), KEYS.dead, KEYS.awaited("q"), KEYS.bucket("q"))
+        connection.script(script, keys, (name, 1, "payload", 0, 1000))
     connection.close()
 
 
@@ -608,7 +609,7 @@ def test_a_pattern_blocks_also_while_its_queue_gives_nothing(
             child.wait_runs(number + 1)
             wait_idle(child)
         assert redis.llen("queue:low") == 1
-        redis.delete(KEYS.inflight("tenant-a"), KEYS.busy("tenant-a"))
+        redis.delete(KEYS.inflight("tenant-a"), KEYS.awaited("tenant-a"))
         wait_until(lambda: redis.llen("queue:low") == 0, what="the end of the block")
 
 

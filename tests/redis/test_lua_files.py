@@ -12,6 +12,7 @@ from redis.exceptions import ResponseError
 
 from forkq.store import scripts
 from forkq.store.scripts import Script
+from tests.support.declared_keys import PROLOGUE
 
 FOLDER = Path(scripts.__file__).parent
 FILES = sorted(FOLDER.rglob("*.lua"))
@@ -66,6 +67,14 @@ def test_every_lua_file_is_part_of_a_script() -> None:
     used = b"\n".join(script.text for script in SCRIPTS)
     unused = [path.name for path in FILES if path.read_bytes().splitlines()[0] not in used]
     assert unused == []
+
+
+def test_a_script_that_makes_a_key_fails_in_these_tests(redis: Redis) -> None:
+    """So each test that runs a script sees it."""
+    text = PROLOGUE + b"return redis.call('DEL', KEYS[1] .. ':mark')"
+    with pytest.raises(ResponseError, match="makes the key queue:q:mark"):
+        redis.eval(text.decode(), 1, "queue:q")
+    assert [script.name for script in SCRIPTS if not script.text.startswith(PROLOGUE)] == []
 
 
 def test_no_include_is_left_unresolved() -> None:

@@ -24,12 +24,14 @@ from forkq.store.scripts import (
     RETRY,
     Script,
 )
+from tests.support.fetch_calls import KEYS, counted, keys_of
 from tests.support.server import Server
 
 OWNER = "vm:1:aaaaaaaaaaaa/"
 OTHER = "vm:2:bbbbbbbbbbbb/"
 LIST, INFLIGHT = "queue:q", "{queue:q}:inflight"
 SUSPECTS, INDEX = "{queue:q}:suspects", "forkq:suspects"
+MARK, BUCKET = "{queue:q}:awaited", "{queue:q}:bucket"
 # What fetch.lua reads after the acknowledgements if there are no groups and no rules.
 NO_RULES: tuple[int, ...] = ()
 
@@ -72,28 +74,16 @@ def fetch(
     owner: str = OWNER,
 ) -> list[bytes]:
     rules = plain(weights) if weights else NO_RULES
-    arguments = (want, owner, first, seed, len(queues), want, *counted(done), *rules)
-    taken: list[bytes] = connection.script(FETCH, keys_of(*queues), arguments)[4:]
+    count = len(queues)
+    arguments = (want, owner, first, seed, count, want, count, *counted(done), *rules)
+    keys = keys_of(*queues, done=done)
+    taken: list[bytes] = connection.script(FETCH, keys, arguments)[4:]
     return taken[1::2]
-
-
-def keys_of(*queues: str) -> list[str]:
-    """The KEYS of fetch.lua."""
-    lists = [key for name in queues for key in (f"queue:{name}", f"{{queue:{name}}}:inflight")]
-    return ["paused", "forkq:controlled", *lists]
 
 
 def plain(weights: Sequence[int]) -> list[int]:
     """Its arguments for groups of one queue each, without rules."""
     return [len(weights), *(part for weight in weights for part in (1, weight, 0)), 0]
-
-
-def counted(done: Sequence[int]) -> list[int]:
-    """How many queues; then for each its number, how many leases, and their sequence numbers."""
-    queues, at = 0, 0
-    while at < len(done):
-        queues, at = queues + 1, at + 2 + done[at + 1]
-    return [queues, *done]
 
 
 def line(redis: Redis, queue: str = "q") -> list[bytes]:
@@ -153,10 +143,11 @@ def test_acknowledging_without_a_lease_is_reported(
     push(redis, "1", "2", "3")
     fetch(connection, 2)
     once, twice = (
-        (1, OWNER, 3, 0, 1, 1, *counted(done), *NO_RULES) for done in ((1, 1, 1), (1, 2, 1, 2))
+        (1, OWNER, 3, 0, 1, 1, 1, *counted(done), *NO_RULES) for done in ((1, 1, 1), (1, 2, 1, 2))
     )
-    assert connection.script(FETCH, keys_of("q"), once) == [0, 0, [], [], 1, b"3"]
-    assert connection.script(FETCH, keys_of("q"), twice)[0] == 1
+    keys = keys_of("q", done=(1, 1, 1))
+    assert connection.script(FETCH, keys, once) == [0, 0, [], [], 1, b"3"]
+    assert connection.script(FETCH, keys, twice)[0] == 1
 
 
 def test_one_exchange_acknowledges_in_several_queues(
@@ -190,7 +181,7 @@ def shares(connection: RedisConnection, redis: Redis, want: int, jobs: int = 18_
     connection.call("SCRIPT", "LOAD", FETCH.text)
     head = ("EVALSHA", FETCH.sha, len(keys), *keys, want, OWNER)
     commands: list[tuple[Any, ...]] = [
-        (*head, first, seeds.getrandbits(31) | 1, 3, want, 0, *plain(weights))
+        (*head, first, seeds.getrandbits(31) | 1, 3, want, 3, 0, *plain(weights))
         for first in range(1, jobs + 1, want)
     ]
     drawn: Counter[bytes] = Counter()
@@ -240,13 +231,32 @@ def test_a_thousand_processors_fetch_and_acknowledge_at_once(
     assert inflight(redis) == {}
 
 
+def test_a_fetch_asks_for_the_keys_of_a_queue_with_rules_changed_at_run_time(
+    connection: RedisConnection, redis: Redis
+) -> None:
+    """It makes no key. It still acknowledges, but takes nothing: else it could break that rule, or
+    the order of the queues."""
+    for queue in "abc":
+        push(redis, f"{queue}1", f"{queue}2", queue=queue)
+    fetch(connection, 1, queues=("a", "b", "c"))
+    redis.hset("{queue:b}:control", "limit", 1)
+    redis.hset("forkq:controlled", "b", 1)
+    head = (4, OWNER, 2, 0, 3, 4, 3)
+    lacking = connection.script(FETCH, keys_of(*"abc", done=(1, 1, 1)), (*head, 1, 1, 1, 1))
+    assert lacking == [0, 1, [2, b"unkeyed", 0], []]
+    assert inflight(redis, "a") == {}
+    rules = (0, 1, 2, "", "", "", "", "", 0)  # says nothing of queue 2
+    found = connection.script(FETCH, keys_of(*"abc", ruled=["b"]), (*head, 0, *rules))
+    assert found[4:] == [1, b"a2", 2, b"b1", 3, b"c1", 3, b"c2"]
+
+
 # requeue, leases
 
 
 def requeue(
     connection: RedisConnection, *keep: int, queues: tuple[str, ...] = ("q",), bound: int = 0
 ) -> int:
-    keys = [key for name in queues for key in (f"queue:{name}", f"{{queue:{name}}}:inflight")]
+    keys = KEYS.of_returns(queues)
     moved, left = connection.script(REQUEUE, ("queues", *keys), (OWNER, bound, 1000, *keep))
     assert left == 0
     return int(moved)
@@ -372,7 +382,7 @@ def test_requeue_moves_the_newest_first_and_not_too_much_at_a_time(
 ) -> None:
     push(redis, "11", "22", "33")
     fetch(connection, 3)
-    keys, arguments = ("queues", LIST, INFLIGHT), (OWNER, 0, 3)
+    keys, arguments = ("queues", LIST, INFLIGHT, MARK), (OWNER, 0, 3)
     assert connection.script(REQUEUE, keys, arguments) == [2, 1]
     assert line(redis) == [b"22", b"33"]
     assert connection.script(REQUEUE, keys, arguments) == [1, 0]
@@ -401,7 +411,7 @@ NOTE = "forkq:lost:vm:1:aaaaaaaaaaaa"
 def recover(
     connection: RedisConnection, *moves: object, size: int = 10_000, note_for: int = 0
 ) -> int:
-    keys = ("dead", NOTE, "queues", "schedule", INDEX, LIST, INFLIGHT, SUSPECTS)
+    keys = ("dead", NOTE, "queues", "schedule", INDEX, LIST, INFLIGHT, MARK, SUSPECTS)
     moved: int = connection.script(RECOVER, keys, (100.5, 0, size, note_for, *moves))
     return moved
 
@@ -475,8 +485,9 @@ def test_recovered_suspects_go_to_either_end_of_their_list(
 def fetch_suspects(
     connection: RedisConnection, *rules: object, first: int = 1, solo: str = "vm:1:soloaaaaaaaa/"
 ) -> list[Any]:
-    keys = ("paused", "forkq:controlled", SUSPECTS, INFLIGHT, INDEX)
-    arguments = (1, solo, first, 0, 1, 1, 0, *rules)
+    of_rules = KEYS.of_rules("q") if rules else ()
+    keys = ("paused", "forkq:controlled", SUSPECTS, INFLIGHT, *of_rules, INDEX)
+    arguments = (1, solo, first, 0, 1, 1, 1, 0, *rules)
     found: list[Any] = connection.script(FETCH_SUSPECTS, keys, arguments)
     return found
 
@@ -506,7 +517,7 @@ def test_an_ordinary_child_moves_a_suspect_to_the_head_of_their_list(
     push(redis, "1", "2")
     fetch(connection, 2)
     redis.lpush(SUSPECTS, "next")
-    keys = (INFLIGHT, SUSPECTS, INDEX)
+    keys = (INFLIGHT, SUSPECTS, INDEX, LIST, "classes", MARK, BUCKET)
     assert connection.script(ISOLATE, keys, (f"{OWNER}1", "q")) == 1
     assert connection.script(ISOLATE, keys, (f"{OWNER}1", "q")) == 0
     assert redis.lrange(SUSPECTS, 0, -1)[::-1] == [b"1", b"next"]
@@ -517,10 +528,10 @@ def test_an_ordinary_child_moves_a_suspect_to_the_head_of_their_list(
 def fetch_by(connection: RedisConnection, rules: tuple[object, ...], *done: int) -> list[Any]:
     """What an ordinary child gets that acknowledges ``done`` and wants two jobs."""
     first = max((0, *done)) + 1
-    acknowledged = (1, 1, len(done), *done) if done else (0,)
-    keys = keys_of("q")
+    acknowledged = (1, len(done), *done) if done else ()
+    keys = keys_of("q", done=acknowledged, ruled=["q"])
     found: list[Any] = connection.script(
-        FETCH, keys, (2, OWNER, first, 0, 1, 2, *acknowledged, *rules)
+        FETCH, keys, (2, OWNER, first, 0, 1, 2, 1, *counted(acknowledged), *rules)
     )
     return found
 
@@ -540,7 +551,7 @@ def test_a_solo_child_that_a_rule_refuses_is_left_the_next_permit_or_token(
     assert fetch_suspects(connection, *rules, first=2)[4:] == [1, b"suspect"]
     assert redis.exists(TURN) == 0
     redis.hdel(INFLIGHT, "vm:1:soloaaaaaaaa/2")
-    redis.delete("{queue:q}:bucket", "{queue:q}:full")
+    redis.delete("{queue:q}:bucket", MARK)
     assert fetch_by(connection, rules, 2)[4:] == [1, b"1"]
 
 
@@ -552,7 +563,7 @@ def test_the_note_of_a_solo_child_that_is_gone_soon_counts_no_more(
     [seconds, _] = redis.time()
     redis.hset(TURN, "vm:1:soloaaaaaaaa/", seconds - 14)
     assert fetch_by(connection, LIMIT_1)[4:] == []
-    assert 0 < redis.ttl("{queue:q}:full") <= 15, "its end wakes those that wait"
+    assert 0 < redis.ttl(MARK) <= 15, "its end wakes those that wait"
     redis.hset(TURN, "vm:1:soloaaaaaaaa/", seconds - 16)
     assert fetch_by(connection, LIMIT_1)[4:] == [1, b"1"]
 
@@ -608,11 +619,11 @@ def test_retry_drops_the_lease_and_schedules_or_neither(
     push(redis, "1")
     fetch(connection, 1)
     arguments = (f"{OWNER}1", 1795216073.7703071, "one again")
-    assert connection.script(RETRY, (INFLIGHT, "retry"), arguments) == 1
+    assert connection.script(RETRY, (INFLIGHT, "retry", MARK, BUCKET), arguments) == 1
     assert inflight(redis) == {}
     assert redis.zrange("retry", 0, -1, withscores=True) == [[b"one again", 1795216073.7703071]]
     redis.delete("retry")
-    assert connection.script(RETRY, (INFLIGHT, "retry"), arguments) == 0
+    assert connection.script(RETRY, (INFLIGHT, "retry", MARK, BUCKET), arguments) == 0
     assert redis.exists("retry") == 0
 
 
@@ -622,11 +633,11 @@ def test_bury_drops_the_lease_and_adds_to_the_dead_or_neither(
     push(redis, "1")
     fetch(connection, 1)
     arguments = (f"{OWNER}1", 100.25, "one", 50, 10_000)
-    assert connection.script(BURY, (INFLIGHT, "dead"), arguments) == 1
+    assert connection.script(BURY, (INFLIGHT, "dead", MARK), arguments) == 1
     assert inflight(redis) == {}
     assert redis.zrange("dead", 0, -1, withscores=True) == [[b"one", 100.25]]
     redis.delete("dead")
-    assert connection.script(BURY, (INFLIGHT, "dead"), arguments) == 0
+    assert connection.script(BURY, (INFLIGHT, "dead", MARK), arguments) == 0
     assert redis.exists("dead") == 0
 
 
@@ -713,10 +724,10 @@ def test_a_refused_command_moves_no_failed_job(
     connection.connect()
     arguments = (f"{OWNER}1", 5.5, "1 again", 0, 10)
     with pytest.raises(ResponseError):
-        connection.script(script, (INFLIGHT, target), arguments)
+        connection.script(script, (INFLIGHT, target, MARK, BUCKET), arguments)
     assert (redis.hlen(INFLIGHT), redis.zcard(target)) == (1, 0)
     own_server.cli("ACL", "SETUSER", "limited", f"+{command}")
-    assert connection.script(script, (INFLIGHT, target), arguments) == 1
+    assert connection.script(script, (INFLIGHT, target, MARK, BUCKET), arguments) == 1
     assert (redis.hlen(INFLIGHT), redis.zcard(target)) == (0, 1)
     connection.close()
 
@@ -729,7 +740,9 @@ def test_a_job_that_cannot_be_added_keeps_its_lease(
     fetch(connection, 1)
     redis.set(target, "another type")
     with pytest.raises(ResponseError, match="WRONGTYPE"):
-        connection.script(script, (INFLIGHT, target), (f"{OWNER}1", 5.5, "one", 0, 100))
+        connection.script(
+            script, (INFLIGHT, target, MARK, BUCKET), (f"{OWNER}1", 5.5, "one", 0, 100)
+        )
     assert list(inflight(redis).values()) == [b"1"]
 
 
@@ -770,8 +783,13 @@ def test_on_a_full_server_every_move_still_works(full: Server) -> None:
     fill(full)
     assert fetch(connection, 5) == [b"1", b"2", b"3", b"4", b"5"]
     assert fetch(connection, 1, first=6, done=(1, 1, 1)) == [b"6"]
-    assert connection.script(RETRY, (INFLIGHT, "retry"), (f"{OWNER}2", 5.5, "2 again")) == 1
-    assert connection.script(BURY, (INFLIGHT, "dead"), (f"{OWNER}3", 5.5, "3 dead", 0, 100)) == 1
+    assert (
+        connection.script(RETRY, (INFLIGHT, "retry", MARK, BUCKET), (f"{OWNER}2", 5.5, "2 again"))
+        == 1
+    )
+    assert (
+        connection.script(BURY, (INFLIGHT, "dead", MARK), (f"{OWNER}3", 5.5, "3 dead", 0, 100)) == 1
+    )
     last = (1, f"{OWNER}6", "bury", 0, "6 dead", "J 6")
     moves = (*last, 1, f"{OWNER}5", "requeue", 0, "5 stamped", "J 5")
     assert recover(connection, *moves, note_for=60) == 2

@@ -87,7 +87,17 @@ _FOREIGN_NAMES: Final = {
     *("Bearer", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_SERVICE_NAME", "OpenMetrics", "OpenTelemetry"),
     *("datadog", "histogram_quantile", "increase", "traceparent", "tracestate"),
     # Redis, shells, services, browsers
-    *("DUMP", "FAILOVER", "GitHub", "JavaScript", "PgBouncer", "RESTORE", "RUBYLIB", "activating"),
+    *(
+        "DUMP",
+        "FAILOVER",
+        "GitHub",
+        "JavaScript",
+        "ElastiCache",
+        "PgBouncer",
+        "RESTORE",
+        "RUBYLIB",
+        "activating",
+    ),
     *("SIDEKIQ_PATH", "mv", "ps", "sleeping", "sleeps", "stop_grace_period", "text_anchor"),
     "zsh_source",
     # arguments of a user's jobs

@@ -93,7 +93,9 @@ class Ends:
         """Drops the lease and schedules the retry."""
         is_unrun = isinstance(decision, Postpone)
         later = self.keys.schedule if is_unrun else self.keys.retry
-        keys = (self.keys.inflight(unit.queue_name), later)
+        name = unit.queue_name
+        freed = (self.keys.awaited(name), self.keys.bucket(name))
+        keys = (self.keys.inflight(name), later, *freed)
         call = Call(RETRY, keys, (self._lease(unit), decision.at, decision.payload, int(is_unrun)))
         return Ending(unit, later, lambda: call, len(decision.payload))
 
@@ -109,7 +111,8 @@ class Ends:
         keys, queue = self.keys, unit.queue_name
         lists = (keys.inflight(queue), keys.suspects(queue), keys.suspected, keys.queue(queue))
         arguments = (self._lease(unit), queue, held, int(last))
-        call = Call(ISOLATE, (*lists, keys.held_classes), arguments)
+        freed = (keys.awaited(queue), keys.bucket(queue))
+        call = Call(ISOLATE, (*lists, keys.held_classes, *freed), arguments)
         ending = Ending(unit, keys.suspects(queue), lambda: call)
         ending.released = lambda: self.held.discard(held)
         return ending
@@ -118,7 +121,7 @@ class Ends:
         """Returns the job to the head of its queue, or of its suspects."""
         solo = lease.is_solo(self.identity)
         keys = self.keys.of_suspects if solo else self.keys
-        lists = keys.lists_and_leases([unit.queue_name])
+        lists = keys.of_returns([unit.queue_name])
         arguments = (lease.owner(self.identity), 1, unit.sequence)
         call = Call(PUT_BACK, (keys.queues, *lists), arguments)
         return Ending(unit, lists[0], lambda: call)

@@ -105,19 +105,19 @@ class Exchange:
         own reads would not do: Redis up to 7.0 tracks all of its KEYS for them, and no other keys.
         """
         offer = self.offer
+        told, marks = self._told()
+        keys = (*offer.keys, *marks, *offer.rule_keys, *more_keys)
         fetch = (
-            "EVALSHA",
-            script.sha,
-            len(offer.keys) + len(more_keys),
-            *offer.keys,
-            *more_keys,
+            *("EVALSHA", script.sha, len(keys)),
+            *keys,
             self.want,
             owner,
             self.first,
             0 if offer.in_order else random.getrandbits(_LARGEST_SEED) | 1,
             offer.count,
             self.free,
-            *self._told(),
+            len(offer.names),
+            *told,
             *self._rules(),
         )
         calls = [call.command for _, call in self.endings]
@@ -145,16 +145,16 @@ class Exchange:
                     unit.payload, unit.left_bytes = b"", payload
             self.largest = max(1, *(unit.left_bytes or len(unit.payload) for unit in self.units))
 
-    def _told(self) -> list[int]:
-        """The ends that this exchange tells: for each queue its number, how many ends, and their
-        sequence numbers."""
+    def _told(self) -> tuple[list[int], list[str]]:
+        """The ends to tell, as fetch.lua wants them, and the marks of their queues."""
         groups: dict[str, list[int]] = {}
         for unit in self.ended:
             groups.setdefault(unit.queue_name, []).append(unit.sequence)
-        flat = [len(groups)]
+        flat, marks = [len(groups)], []
         for queue, sequences in groups.items():
             flat += (self.offer.numbers[queue], len(sequences), *sequences)
-        return flat
+            marks.append(self.offer.mark(queue))
+        return flat, marks
 
     def _rules(self) -> Sequence[Any]:
         """Groups, rules, and for each queue its number and how many jobs stay in flight. Without
@@ -291,7 +291,7 @@ class FetchChannel:
         exchange.short = len(units) < (exchange.free if exchange.ruled else exchange.want)
         looked_at = exchange.offer if exchange.want else None
         complete = exchange.short and not marked
-        queues.judge_damage(looked_at, units, damaged, reasons, complete=complete)
+        queues.damage.judge(looked_at, units, damaged, reasons, complete=complete)
         queues.took(units)
         exchange.tracked = queues.judge(
             exchange.offer,
@@ -361,7 +361,7 @@ class FetchChannel:
         queues = {unit.queue_name: None for unit in units}
         numbers = {name: number for number, name in enumerate(queues, 1)}
         moves = [part for unit in units for part in (numbers[unit.queue_name], unit.sequence)]
-        keys = (self._keys.queues, *self._keys.lists_and_leases(queues))
+        keys = (self._keys.queues, *self._keys.of_returns(queues))
         complete = self._try(PUT_BACK, keys, (self._owner, *moves)) is not None
         self._queues.changed(None)  # Redis does not tell this connection of its own changes
         return complete
@@ -373,7 +373,7 @@ class FetchChannel:
         names = sorted(queues.offered) if queues.dynamic else queues.offer().names
         arguments = (self._owner, self._sequence, _BYTES, *keep)
         for start in range(0, len(names), _QUEUES):
-            lists = self._keys.lists_and_leases(names[start : start + _QUEUES])
+            lists = self._keys.of_returns(names[start : start + _QUEUES])
             complete = self._requeue((self._keys.queues, *lists), arguments) and complete
         queues.changed(None)  # as above
         return complete
@@ -472,10 +472,10 @@ class FetchChannel:
             names = decoded_names(self.connection.call("SMEMBERS", self._keys.queues))
         except DamagedKey:
             self._queues.stale = False  # the queues that are known are all that can be offered
-            self._queues.found_damaged([self._keys.queues])
+            self._queues.damage.found([self._keys.queues])
         else:
             self._queues.learn(names)
-            self._queues.found_sound([self._keys.queues])
+            self._queues.damage.found_sound([self._keys.queues])
 
     def _note_queues(self) -> None:
         """Notes the queues that are not noted yet."""
@@ -487,7 +487,7 @@ class FetchChannel:
         chunks = [new[start : start + _QUEUES] for start in range(0, len(new), _QUEUES)]
         calls = [Call(QUEUES_IN_FLIGHT, (self._keys.fetched,), chunk) for chunk in chunks]
         for reply in self.connection.exchange(calls) if calls else ():
-            self._queues.noted(self._keys.fetched, reply)
+            self._queues.damage.noted(self._keys.fetched, reply)
 
 
 def _count_by_queue(

@@ -24,11 +24,9 @@ from typing import TYPE_CHECKING, Any, Final
 from ...config.capsule import Capsule
 from ...limits.patterns import is_pattern, matches_any, matching
 from ...limits.rules import NO_RULES, Rules
-from ...runtime.log import LogOnce
-from ...store.connection import DamagedKey, ResponseError
-from ...store.damage import about
 from ...wire.keys import Keys
 from ...wire.lease import UnitOfWork
+from .damage import DamagedQueues
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -38,18 +36,24 @@ if TYPE_CHECKING:
 _WINDOW: Final = 64
 # What fetch.lua leaves unsaid.
 _EMPTY: Final = (b"empty", 0)
+# Seconds. So long a child sends the keys of a queue for which a script has asked: few queues have
+# rules that were changed at run time, and they may be reset.
+_ASKED_FOR: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class QueueOffer:
     """The queues of one fetch in the script's order: it may take from the first ``count`` of them.
-    ``rules`` are the script's arguments about groups and rules; ``in_order``: no queue is drawn by
+    ``rules`` are the script's arguments about groups and rules, ``rule_keys`` the keys of the
+    queues with rules; ``mark`` names the mark of a queue; ``in_order``: no queue is drawn by
     weight."""
 
     names: Sequence[str]
     numbers: dict[str, int]
     count: int
     keys: Sequence[str]
+    rule_keys: Sequence[str]
+    mark: Callable[[str], str]
     rules: Sequence[Any]
     in_order: bool
 
@@ -168,6 +172,7 @@ class FetchQueues:
     ``names``: of which it may take, as far as it knows; ``offered``: those of all offers so far.
     ``blocked_until`` (monotonic): when a queue has a token again. ``counts``: whether some queue
     has a process limit. ``stale``: whether the set of queue names is to be read (again).
+    ``damage``: what is known of damaged keys.
     """
 
     def __init__(self, capsule: Capsule, keys: Keys, log: FilteringBoundLogger) -> None:
@@ -182,10 +187,11 @@ class FetchQueues:
         self.stale = self._has_patterns
         self._rules_of: dict[str, Rules] = {}
         self._lacking: dict[str, str] = {}  # the key that is to change, by queue
+        # The queues whose keys a script has asked for, and until when they are sent (monotonic).
+        self._asked: dict[str, float] = {}
         self._last: tuple[list[Sequence[str]], QueueOffer] | None = None
         self._tracked: set[str] = set()
-        self._damaged: set[str] = set()
-        self._log = LogOnce(log)
+        self.damage = DamagedQueues(keys, log)
 
     @property
     def dynamic(self) -> bool:
@@ -256,8 +262,7 @@ class FetchQueues:
         else:  # what this connection changes ends a registration, and Redis does not say so
             self._tracked.difference_update(_changed_by(self._keys, ended, taken))
             for name in moved:
-                self._tracked -= {self._keys.full(name), self._keys.busy(name)}
-                self._tracked.difference_update(self._keys.lists_and_leases([name]))
+                self._tracked.difference_update(self._keys.of_returns([name]))
         if not short:
             return False
         if taken and not reasons and not self._groups:
@@ -275,6 +280,8 @@ class FetchQueues:
         each offer goes on where the last one ended, since no queue is ever blocked; then what comes
         after a pattern is offered too, or it would wait for ever. ``nothing``: no queue to take
         from."""
+        if self._asked and monotonic() >= max(self._asked.values()):
+            self._asked, self._last = {}, None
         if self._last is not None and not self._groups:
             return self._last[1]
         also = list(dict.fromkeys(also))
@@ -298,60 +305,6 @@ class FetchQueues:
             counts = Counter([unit.queue_name for unit in units])
             for entry in self._groups:
                 entry.took(counts)
-
-    # Damaged keys: what one belongs to is left out; all else goes on
-
-    def found_damaged(self, keys: Iterable[str]) -> None:
-        """Notes that these keys are damaged. Each is logged when it is found, and again if it was
-        mended in between."""
-        for key in keys:
-            self._damaged.add(key)
-            self._log.error(key, "damaged key; left out until it is mended", **about(key))
-
-    def found_sound(self, keys: Collection[str], queues: Collection[str] = ()) -> None:
-        """Notes that these keys are not damaged, nor is any key of these queues."""
-        mended = [key for key in self._damaged if key in keys or self._keys.queue_of(key) in queues]
-        for key in mended:
-            self._damaged.discard(key)
-            self._log.over(key)
-
-    def judge_damage(
-        self,
-        offer: QueueOffer | None,
-        units: Sequence[UnitOfWork],
-        damaged: Sequence[bytes],
-        reasons: Sequence[Any],
-        *,
-        complete: bool,
-    ) -> None:
-        """Notes what fetch.lua says of damage. All keys of a queue are sound if jobs were taken
-        from it. Its list is sound too if the fetch looked at all queues (``complete``) and gives no
-        reason why this one had none; the in-flight hash of an empty queue it does not look at. No
-        ``offer``: it looked at no queue."""
-        if not damaged and not self._damaged:
-            return
-        found = {key.decode("utf-8", "replace") for key in damaged}
-        self.found_damaged(found)
-        if offer is None or offer.count == 0:
-            return
-        keys, names = {self._keys.paused, self._keys.controlled}, offer.names
-        if complete:
-            with_reason = {names[number - 1] for number in reasons[::3]}
-            empty = set(names[: offer.count]) - with_reason
-            keys.update(self._keys.queue(name) for name in empty)
-        damaged_queues = {self._keys.queue_of(key) for key in found}
-        taken = {unit.queue_name for unit in units}
-        self.found_sound(keys - found, {name for name in taken if name not in damaged_queues})
-
-    def noted(self, key: str, reply: object) -> None:
-        """Takes Redis's reply to the note of this child's queues."""
-        if isinstance(reply, DamagedKey):
-            self.found_damaged([key])
-        elif isinstance(reply, ResponseError):
-            self._log.error("note", "cannot note the queues of this child", error=str(reply))
-        else:
-            self._log.over("note")
-            self.found_sound([key])
 
     # How
 
@@ -392,6 +345,8 @@ class FetchQueues:
                 continue
             key = self._lacking[name] = self._key(why, name, detail, offer.names)
             self.counts |= why == b"uncounted"
+            if why == b"unkeyed":
+                self._asked[name], self._last = monotonic() + _ASKED_FOR, None
             if key not in self._tracked or why == b"uncounted":
                 is_tracked = False
             elif may_block and why not in {b"held", b"busy"}:
@@ -404,9 +359,9 @@ class FetchQueues:
         """The key that changes when that reason may be gone. Only this child frees a process limit:
         there it is the key of changed rules."""
         if why == b"full":
-            return self._keys.full(name)
+            return self._keys.awaited(name)
         if why == b"blocked":
-            return self._keys.busy(names[detail - 1])
+            return self._keys.awaited(names[detail - 1])
         if why == b"damaged":
             return self._keys.lists_and_leases([name])[detail - 1]
         return self._keys.queue(name) if why in {b"empty", b"busy"} else self._keys.controlled
@@ -424,15 +379,18 @@ class FetchQueues:
     def _make(self, shown: list[Sequence[str]], extra: list[str]) -> QueueOffer:
         names = [name for group in shown for name in group] + extra
         numbers = {name: number for number, name in enumerate(names, 1)}
-        rules = [
-            rule
+        rules = {
+            name: rule
             for at, group in enumerate(shown)
             for name in group
             if (rule := self._ruling(name, numbers, shown[at + 1 :]))
-        ]
-        arguments = (*self._grouping(shown), len(rules), *(part for rule in rules for part in rule))
+        }
+        rule_keys = [key for name in rules for key in self._keys.of_rules(name)]
+        rows = (part for rule in rules.values() for part in rule)
+        arguments = (*self._grouping(shown), len(rules), *rows)
         keys = (self._keys.paused, self._keys.controlled, *self._keys.lists_and_leases(names))
-        return QueueOffer(names, numbers, len(names) - len(extra), keys, arguments, self._in_order)
+        count, mark = len(names) - len(extra), self._keys.awaited
+        return QueueOffer(names, numbers, count, keys, rule_keys, mark, arguments, self._in_order)
 
     def _grouping(self, shown: list[Sequence[str]]) -> list[int]:
         """The arguments about groups for fetch.lua: none where each queue is simply taken in
@@ -447,7 +405,7 @@ class FetchQueues:
 
     def _ruling(self, name: str, numbers: dict[str, int], after: list[Sequence[str]]) -> list[Any]:
         rules = self._rules(name)
-        if rules == NO_RULES:
+        if rules == NO_RULES and name not in self._asked:
             return []
         rate = (rules.rate.count, rules.rate.seconds, rules.rate.burst) if rules.rate else ("",) * 3
         waiting = [later for group in after for later in group] if rules.blocking else []
@@ -476,7 +434,7 @@ def _changed_by(
     for name, count in freed.items():
         changed.append(keys.inflight(name))
         if count > 0:
-            changed += (keys.full(name), keys.busy(name))
+            changed.append(keys.awaited(name))
     return changed
 
 

@@ -1,6 +1,6 @@
 -- Moves one job from its lease to the dead set, and trims the set by age and size.
 --
--- KEYS  [1] in-flight hash of its queue   [2] the dead set
+-- KEYS  [1] in-flight hash of its queue   [2] the dead set   [3] the mark of those that wait for its end
 -- ARGV  [1] lease   [2] now, epoch seconds   [3] the payload to bury; '': as it is in the lease
 --       [4] entries older than this, epoch seconds, are dropped   [5] how many entries to keep
 -- Returns 1, or 0 if the lease is gone: another process owns the job now.
@@ -15,8 +15,7 @@ if not damaged then redis.call('HDEL', KEYS[1], '') end -- raises where the user
 local payload = ARGV[3] ~= '' and ARGV[3] or redis.call('HGET', KEYS[1], ARGV[1])
 redis.call('ZADD', KEYS[2], ARGV[2], payload)
 if not damaged then redis.call('HDEL', KEYS[1], ARGV[1]) end
-local mark = KEYS[1]:sub(1, -9) -- wakes the children that wait for a permit (fetch.lua)
-redis.call('DEL', mark .. 'full', mark .. 'busy')
+redis.call('DEL', KEYS[3]) -- wakes the children that wait for a permit (fetch.lua)
 redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', '(' .. ARGV[4])
 redis.call('ZREMRANGEBYRANK', KEYS[2], 0, -tonumber(ARGV[5]) - 1)
 return 1

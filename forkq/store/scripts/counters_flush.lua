@@ -22,6 +22,7 @@ redis.call('HSET', KEYS[1], 'number', ARGV[1], 'processed', ARGV[3], 'failed', A
 redis.call('EXPIRE', KEYS[1], ARGV[2])
 
 local at, key, refused = 4, 1, {}
+local unpack = table.unpack or unpack -- Lua 5.4 has the former
 local function argument() at = at + 1 return ARGV[at] end
 local function next_key() key = key + 1 return KEYS[key] end
 

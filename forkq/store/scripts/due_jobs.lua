@@ -17,6 +17,7 @@
 local LARGE, HEAD, TAIL = 262144, 512, 4096
 local PLAIN, ALONE = 3, 4 -- the lists of queue q are KEYS[2 * q + PLAIN] and KEYS[2 * q + ALONE]
 local batches, refusing = {}, {}
+local unpack = table.unpack or unpack -- Lua 5.4 has the former
 
 local function is_refused(...)
   local reply = redis.pcall(...)

@@ -2,7 +2,11 @@
 --
 -- KEYS  [1] the set of paused queues   [2] the hash of the queues with rules changed at run time
 --       then per queue: its list, its in-flight hash. First come the queues to take from, group
---       by group in the capsule's order; after them may come queues to acknowledge in only.
+--       by group in the capsule's order; after them may come queues to acknowledge in only
+--       then per queue of `done`: the mark of those that wait for the end of its jobs
+--       then per queue of `rules`: its mark (string), the rules set at run time (hash), its tokens
+--       and when they were counted (string), the solo children that a rule keeps waiting (hash:
+--       fetch_suspects.lua), its list of suspects
 -- ARGV  [1] how many payloads to take at most
 --       [2] the owner: a lease is owner .. sequence number
 --       [3] the sequence number of the first payload taken; the rest count up from it
@@ -10,11 +14,13 @@
 --       [5] from how many queues to take
 --       [6] how many to take at most if a rule is in force: so many start at once; the others are
 --           leased ahead
+--       [7] of how many queues there are keys
 --       then four lists, each preceded by its length; empty lists at the end are left out:
 --       done     queue, how many to acknowledge, and their sequence numbers
 --       groups   how many queues, weight, 1 to take from them in turn; no group: each queue in order
 --       rules    queue, limit, process limit, tokens, per seconds, burst ('': no such rule), and how
---                many queues it blocks, and their numbers
+--                many queues it blocks, and their numbers; in it must be each queue that has rules
+--                changed at run time
 --       held     queue, how many of its jobs the owner keeps in flight after the acknowledgements;
 --                no such list: the owner did not count
 -- Returns  [1] 1 if a lease to acknowledge was gone
@@ -25,18 +31,18 @@
 --              empty. Its number, the reason, and a detail: with `dry` the microseconds until it
 --              has a token, with `blocked` the number of the blocking queue, with `damaged` 1 for
 --              its list, 2 for its in-flight hash. `damaged` is there also if enough was taken.
+--              `unkeyed`: it has rules changed at run time, and `rules` lacks it; nothing was taken
 --          [4] the damaged keys that it met: each holds another type than it should
 --          [5 ..] queue number, payload, queue number, payload, ... in sequence order. Of a payload
 --              above 256 KiB the answer has the length instead: the processor reads it once it has
 --              noted that the job begins. So a process that dies of its size dies of this very job
 --
--- A queue has more keys, named like its in-flight hash: `control` (hash: rules set at run time),
--- `bucket` (string: tokens, and when they were counted), `full` and `busy` (marks), `turn` (hash: the
--- solo children that a rule keeps waiting: fetch_suspects.lua).
+-- The script makes no key. Few queues have rules, and many keys cost time: so a call without rules has
+-- two keys for each queue.
 --
--- A child that waits for a permit registers a mark, because the hash changes with every job. `full`
--- means: no permit was given back since the queue was full. `busy` means: its jobs in progress have
--- not become fewer. Every script that removes a lease without adding one deletes both marks.
+-- A child that waits for a permit, or for the jobs of a blocking queue to end, registers the mark of
+-- that queue, because the hash changes with every job. The mark means: its jobs in progress have not
+-- become fewer. Every script that removes a lease without adding one deletes it.
 --
 -- The server may be full, refuse a command, or hold a damaged key. So jobs are leased before they
 -- leave their list, and a damaged queue is skipped while all its payloads are in the list.

@@ -12,15 +12,12 @@
 
 local index = KEYS[#KEYS]
 
--- With what the names of the queue's other keys begin.
-local function start_of(queue) return KEYS[2 * queue + 2]:sub(1, -9) end
-
 local function name_of(queue) return KEYS[2 * queue + 2]:match('{queue:(.*)}:inflight$') end
 
 local function drop_notes()
-  for queue = 1, queues do
-    local removed = pcall('HDEL', start_of(queue) .. 'turn', owner)
-    if removed == 1 then call('DEL', start_of(queue) .. 'full') end
+  for _, place in pairs(places or {}) do
+    local removed = pcall('HDEL', KEYS[place + TURN], owner)
+    if removed == 1 then call('DEL', KEYS[place + MARK]) end
   end
 end
 
@@ -35,7 +32,7 @@ for i = 1, #reasons, 3 do
   local queue, reason = reasons[i], reasons[i + 1]
   local is_refused = reason == 'full' or reason == 'dry'
   if is_refused and call('EXISTS', KEYS[2 * queue + 1]) == 1 then
-    local turn = start_of(queue) .. 'turn'
+    local turn = KEYS[places[queue] + TURN]
     pcall('HDEL', turn, '') -- a full server takes the note after a removal
     pcall('HSET', turn, owner, call('TIME')[1])
     pcall('EXPIRE', turn, 60)

@@ -45,7 +45,7 @@ end
 local function in_set(k, from, step)
   local members = read('ZRANGE', KEYS[k], from, from + step - 1, 'WITHSCORES')
   for i = 1, #members, 2 do check(k, members[i + 1], members[i]) end
-  return #members / 2
+  return #members / 2 -- only compared
 end
 
 local function walk(k, read_part, from)
@@ -53,7 +53,7 @@ local function walk(k, read_part, from)
   while found[1] == 1 and read_part(k, from, step) == step do
     if left < 0 then found[1] = 0 end
     from = from + step
-    step = before - left > LARGE and math.max(1, step / 2) or math.min(256, step * 2)
+    step = before - left > LARGE and math.max(1, math.floor(step / 2)) or math.min(256, step * 2)
     before = left
   end
 end

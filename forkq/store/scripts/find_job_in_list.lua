@@ -31,7 +31,7 @@ repeat
   end
   if #payloads < step then return found end
   from = from + step
-  step = before - left > LARGE and math.max(1, step / 2) or math.min(256, step * 2)
+  step = before - left > LARGE and math.max(1, math.floor(step / 2)) or math.min(256, step * 2)
 until left < 0
 found[1] = from
 return found

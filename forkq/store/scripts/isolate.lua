@@ -4,7 +4,8 @@
 --
 -- KEYS  [1] the in-flight hash of its queue   [2] the queue's list of suspects
 --       [3] the set of the queues that have suspects   [4] the list of the queue
---       [5] the hash of the held classes
+--       [5] the hash of the held classes   [6] the mark of those that wait for the job's end
+--       [7] the bucket of the queue's rate
 -- ARGV  [1] the lease   [2] the name of the queue   [3] the class; '' or none for a suspect
 --       [4] 1 to let others before
 -- Returns 1; 2 if the class is not held any more: the job is at the head of its queue again; 0 if the
@@ -29,7 +30,6 @@ else
 end
 redis.call('HDEL', KEYS[1], ARGV[1])
 if is_suspect or is_held then redis.pcall('SADD', KEYS[3], ARGV[2]) end
-local mark = KEYS[1]:sub(1, -9) -- wakes the children that wait for a permit (fetch.lua)
-redis.call('DEL', mark .. 'full', mark .. 'busy')
-give_token_back(mark)
+redis.call('DEL', KEYS[6]) -- wakes the children that wait for a permit (fetch.lua)
+give_token_back(KEYS[7])
 return (is_suspect or is_held) and 1 or 2

@@ -23,6 +23,7 @@
 
 local in_set, kept_for = ARGV[1] == 'set', tonumber(ARGV[2])
 local done, kept = {}, {}
+local unpack = table.unpack or unpack -- Lua 5.4 has the former
 
 --- @include "jobs_move/suspects"
 --- @include "jobs_move/list"

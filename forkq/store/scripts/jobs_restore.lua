@@ -30,4 +30,4 @@ end
 -- A damaged set of names must not keep the jobs here, from where they would go back once more.
 if ARGV[1] == 'list' then redis.pcall('SADD', KEYS[3], ARGV[2]) end
 redis.call('DEL', KEYS[1])
-return #kept / 2
+return math.floor(#kept / 2)

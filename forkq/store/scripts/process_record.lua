@@ -8,6 +8,8 @@
 -- Without them other processes would take a living process for dead, and run its jobs again. The
 -- HDEL of nothing is for a full server: see retry.lua.
 
+local unpack = table.unpack or unpack -- Lua 5.4 has the former
+
 redis.call('HDEL', KEYS[1], '')
 local added = redis.call('HSET', KEYS[1], unpack(ARGV, 4))
 redis.call('EXPIRE', KEYS[1], ARGV[1])

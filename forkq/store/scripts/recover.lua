@@ -3,7 +3,8 @@
 --
 -- KEYS  [1] the dead set   [2] the owner's note   [3] the set of queue names   [4] the schedule
 --       [5] the set of the queues that have suspects
---       then per queue: its list, its in-flight hash, its list of suspects
+--       then per queue: its list, its in-flight hash, the mark of those that wait for the end of
+--       its jobs, its list of suspects
 -- ARGV  [1] now, epoch seconds   [2] dead entries older than this are dropped   [3] how many to keep
 --       [4] how long the note lasts, seconds; 0: no note, for this owner will never read it
 --       then per job: queue number, lease, where to, how many bytes to keep of the payload in Redis,
@@ -25,6 +26,7 @@
 local call, pcall, KEYS, ARGV = redis.call, redis.pcall, KEYS, ARGV
 local moved, buried, problem = 0, false, nil
 local woken, named = {}, {} -- by queue
+local LIST, INFLIGHT, MARK, SUSPECTS = 2, 3, 4, 5 -- the list of queue q is KEYS[4 * q + LIST]
 
 local function is_error(reply) return type(reply) == 'table' and reply.err end
 
@@ -34,28 +36,27 @@ local function note(lease, name)
 end
 
 -- Once per queue, before the first job moves: wakes the children that wait for a permit.
-local function wake(queue, inflight)
+local function wake(queue)
   if woken[queue] then return end
   woken[queue] = true
-  local mark = inflight:sub(1, -9)
-  call('HDEL', inflight, '')
-  call('DEL', mark .. 'full', mark .. 'busy')
+  call('HDEL', KEYS[4 * queue + INFLIGHT], '')
+  call('DEL', KEYS[4 * queue + MARK])
 end
 
 -- Adds the name of the queue to the set KEYS[set], once.
 local function name(queue, set)
   if named[set .. ' ' .. queue] then return end
   named[set .. ' ' .. queue] = true
-  pcall('SADD', KEYS[set], KEYS[4 + 3 * queue]:match('{queue:(.*)}:inflight$'))
+  pcall('SADD', KEYS[set], KEYS[4 * queue + INFLIGHT]:match('{queue:(.*)}:inflight$'))
 end
 
 local function requeue(queue, payload)
   name(queue, 3)
-  return pcall('RPUSH', KEYS[3 + 3 * queue], payload)
+  return pcall('RPUSH', KEYS[4 * queue + LIST], payload)
 end
 
 local function isolate(queue, push, payload)
-  local reply = pcall(push, KEYS[5 + 3 * queue], payload)
+  local reply = pcall(push, KEYS[4 * queue + SUSPECTS], payload)
   if is_error(reply) then return requeue(queue, payload) end
   name(queue, 3)
   name(queue, 5)
@@ -73,12 +74,12 @@ end
 for i = 5, #ARGV, 6 do
   local queue, lease, where = tonumber(ARGV[i]), ARGV[i + 1], ARGV[i + 2]
   local keep, payload = tonumber(ARGV[i + 3]), ARGV[i + 4]
-  local inflight = KEYS[4 + 3 * queue]
+  local inflight = KEYS[4 * queue + INFLIGHT]
   local stands = keep == 0 and call('HEXISTS', inflight, lease) == 1
   local before = keep ~= 0 and call('HGET', inflight, lease)
   if stands or before then
     if before then payload = before:sub(1, keep - 1) .. payload end
-    wake(queue, inflight)
+    wake(queue)
     local reply = put(queue, where, payload)
     if is_error(reply) then
       problem = reply

@@ -1,7 +1,8 @@
 -- Returns an owner's jobs to the head of their queues, unchanged, so that the oldest runs next. Moves
 -- a part at a time.
 --
--- KEYS  [1] the set of queue names   then per queue: its list, its in-flight hash
+-- KEYS  [1] the set of queue names   then per queue: its list, its in-flight hash,
+--       the mark of those that wait for the end of its jobs
 -- ARGV  [1] the owner: a lease is owner .. sequence number
 --       [2] leases with this sequence number or a higher one stay: they may be younger than this
 --           call, if it arrives late; 0 keeps none
@@ -31,14 +32,13 @@ local function leases_of(hash)
   return mine
 end
 
-for k = 2, #KEYS, 2 do
+for k = 2, #KEYS, 3 do
   local list, inflight = KEYS[k], KEYS[k + 1]
   local mine = leases_of(inflight)
   if #mine > 0 then
     redis.call('HDEL', inflight, '')
     redis.pcall('SADD', KEYS[1], inflight:match('{queue:(.*)}:inflight$'))
-    local mark = inflight:sub(1, -9) -- wakes the children that wait for a permit (fetch.lua)
-    redis.call('DEL', mark .. 'full', mark .. 'busy')
+    redis.call('DEL', KEYS[k + 2]) -- wakes the children that wait for a permit (fetch.lua)
   end
   for _, job in ipairs(mine) do
     if left <= 0 then return { moved, 1 } end

@@ -1,7 +1,8 @@
 -- Moves one job from its lease to a set: both changes are made, or none. One that has failed goes to the
 -- retry set, one that was not run to the schedule.
 --
--- KEYS  [1] in-flight hash of its queue   [2] the set
+-- KEYS  [1] in-flight hash of its queue   [2] the set   [3] the mark of those that wait for its end
+--       [4] the bucket of the queue's rate
 -- ARGV  [1] lease   [2] when to run again, epoch seconds   [3] the new payload
 --       [4] 1 if it was not run: it gives back what it cost the rate of its queue
 -- Returns 1, or 0 if the lease is gone: another process owns the job now.
@@ -21,7 +22,6 @@ if held ~= 1 and not damaged then return held end
 if not damaged then redis.call('HDEL', KEYS[1], '') end -- raises where the user may not remove
 redis.call('ZADD', KEYS[2], ARGV[2], ARGV[3])
 if not damaged then redis.call('HDEL', KEYS[1], ARGV[1]) end
-local mark = KEYS[1]:sub(1, -9) -- wakes the children that wait for a permit (fetch.lua)
-redis.call('DEL', mark .. 'full', mark .. 'busy')
-if ARGV[4] == '1' then give_token_back(mark) end
+redis.call('DEL', KEYS[3]) -- wakes the children that wait for a permit (fetch.lua)
+if ARGV[4] == '1' then give_token_back(KEYS[4]) end
 return 1

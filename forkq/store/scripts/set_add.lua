@@ -3,5 +3,7 @@
 -- KEYS  [1] the set     ARGV  its new members
 -- Returns how many of them were not in it.
 
+local unpack = table.unpack or unpack -- Lua 5.4 has the former
+
 redis.call('SREM', KEYS[1], '')
 return redis.call('SADD', KEYS[1], unpack(ARGV))

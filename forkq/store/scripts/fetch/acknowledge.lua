@@ -1,6 +1,6 @@
 -- Part of fetch.lua: removes the leases of finished jobs.
 
-for _ = 1, tonumber(ARGV[7]) do
+for number = 1, tonumber(ARGV[8]) do
   local queue, count = tonumber(ARGV[position + 1]), tonumber(ARGV[position + 2])
   local key, leases = KEYS[2 * queue + 2], {}
   position = position + 2
@@ -14,5 +14,5 @@ for _ = 1, tonumber(ARGV[7]) do
   if found < count then answer[1] = 1 end
   -- A call that only acknowledges may be a repetition: the first call may have removed the leases
   -- and failed before it woke the children that wait for a permit.
-  removed[queue] = want == 0 and count or found
+  removed[2 * number - 1], removed[2 * number] = queue, want == 0 and count or found
 end

@@ -1,4 +1,5 @@
--- Part of fetch.lua: pauses, and the rules changed at run time, which win over those of the caller.
+-- Part of fetch.lua: pauses, and the rules changed at run time, which win over those of the caller. If
+-- the caller has not named the keys of such a queue, the script takes nothing and asks for them.
 
 local CHUNK = 1000 -- of how many queues one command asks
 
@@ -19,14 +20,19 @@ local function change_rate(rule, found)
 end
 
 local function change_rule(queue)
-  local rule = rules[queue] or { blocks = {} }
-  local control = key_of(queue, 'control')
-  local found = read('HMGET', control, 'limit', 'process_limit', 'rate', 'burst') or {}
+  local rule = rules[queue]
+  local found = read('HMGET', KEYS[places[queue] + CONTROL], 'limit', 'process_limit', 'rate', 'burst') or {}
   rule.limit = number(found[1], '^%d+$', rule.limit)
   rule.process_limit = number(found[2], '^%d+$', rule.process_limit)
   change_rate(rule, found[3])
   rule.burst = number(found[4], '^[%d.]+$', rule.burst)
-  rules[queue] = rule
+end
+
+local function ask_for_keys(queue)
+  local asked = answer[3]
+  local last = #asked
+  asked[last + 1], asked[last + 2], asked[last + 3] = queue, 'unkeyed', 0
+  want, answer[2] = 0, 1
 end
 
 local names = {}
@@ -37,6 +43,12 @@ for first = 1, queues, CHUNK do
   local is_controlled = read('HMGET', KEYS[2], unpack(names, first, last)) or {}
   for queue = first, last do
     paused[queue] = is_paused[queue - first + 1] == 1
-    if is_controlled[queue - first + 1] then change_rule(queue) end
+    if not is_controlled[queue - first + 1] then
+      -- as the caller has it
+    elseif rules[queue] then
+      change_rule(queue)
+    else
+      ask_for_keys(queue)
+    end
   end
 end

@@ -1,9 +1,8 @@
 -- Part of fetch.lua: wakes the children that wait for a permit, and completes the answer.
 
-for queue, count in pairs(removed) do
-  if count > (added[queue] or 0) then
-    local start = KEYS[2 * queue + 2]:sub(1, -9)
-    call('DEL', start .. 'full', start .. 'busy')
+for i = 1, #removed, 2 do
+  if removed[i + 1] > (added[removed[i]] or 0) then
+    call('DEL', KEYS[2 * ARGV[7] + 2 + (i + 1) / 2])
   end
 end
 if want > 0 and bytes_left <= 0 and answer[2] == 0 then answer[2] = 1 end

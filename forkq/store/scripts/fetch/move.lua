@@ -24,7 +24,7 @@ local function lease(queue, payloads)
     fields[at + 1], fields[at + 2] = next_prefix .. char(ZERO + digit), payload
     answer[last + at + 1], answer[last + at + 2] = queue, size > LARGE and size or payload
     taken, digit, left = taken + 1, digit + 1, left - size
-    if digit == 10 then next_prefix, digit = owner .. (sequence + taken) / 10, 0 end
+    if digit == 10 then next_prefix, digit = owner .. math.floor((sequence + taken) / 10), 0 end
   end
   if type(pcall('HSET', key, unpack(fields))) == 'table' then
     local reply = pcall('HDEL', key, '') -- a full server takes the leases after a removal

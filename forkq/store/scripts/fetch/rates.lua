@@ -9,7 +9,7 @@ local function bucket_of(queue)
   local rule, time = rules[queue], call('TIME')
   local per_second, now = rule.tokens / rule.seconds, tonumber(time[1]) * 1e6 + tonumber(time[2])
   local burst = math.max(1, rule.burst or 1 + per_second / 10)
-  local tokens, found = burst, read('GET', key_of(queue, 'bucket')) or ''
+  local tokens, found = burst, read('GET', KEYS[places[queue] + BUCKET]) or ''
   local left, counted_at = found:match('^(%S+) (%S+)$')
   left, counted_at = tonumber(left), tonumber(counted_at)
   -- A count from the future was made by a server whose clock was wrong: it is ignored.
@@ -27,5 +27,5 @@ local function spend(queue, tokens)
   local value = string.format('%.9f %.0f', bucket.tokens, bucket.at)
   local full_in = 1000 * (bucket.burst - bucket.tokens) / bucket.per_second
   local lasts = string.format('%.0f', math.min(full_in + 1, HUGE))
-  call('SET', key_of(queue, 'bucket'), value, 'PX', lasts)
+  call('SET', KEYS[places[queue] + BUCKET], value, 'PX', lasts)
 end

@@ -2,19 +2,20 @@
 
 local MARK_SECONDS = 60
 
-local function set_mark(queue, name)
-  local key = key_of(queue, name)
-  if call('EXISTS', key) == 1 then return end
-  call('HDEL', KEYS[2 * queue + 2], '') -- a full server takes the mark after a removal
+local function set_mark(queue)
+  local mark = KEYS[places[queue] + MARK]
   local seconds = left_to_solo(queue, 0) > 0 and TURN_SECONDS or MARK_SECONDS
-  call('SET', key, '', 'EX', seconds)
+  local left = call('TTL', mark)
+  if left >= 0 and left <= seconds then return end
+  call('HDEL', KEYS[2 * queue + 2], '') -- a full server takes the mark after a removal
+  call('SET', mark, '', 'EX', seconds)
   if answer[2] == 0 then answer[2] = 1 end
 end
 
 local function detail_of(queue, reason)
-  if reason == 'full' then set_mark(queue, 'full') end
+  if reason == 'full' then set_mark(queue) end
   if reason == 'blocked' then
-    set_mark(blocker[queue], 'busy')
+    set_mark(blocker[queue])
     return blocker[queue]
   end
   if reason ~= 'dry' then return 0 end

@@ -1,13 +1,16 @@
 -- Part of fetch.lua: the rules of the caller, by queue, and what else they are checked against.
 
-local HUGE = 1e12 -- no number of a rule is as large, and no time to wait as long
+local HUGE = 1000000000000 -- no number of a rule is as large, and no time to wait as long
 
+local next_place = 2 * tonumber(ARGV[7]) + 2 + tonumber(ARGV[8]) + 1
 local rules = {}
+places = {}
 for _ = 1, rule_count do
   local queue, blocks = argument(), {}
   rules[queue] = { limit = argument(), process_limit = argument(), tokens = argument(),
                    seconds = argument(), burst = argument(), blocks = blocks }
   for i = 1, argument() do blocks[i] = argument() end
+  places[queue], next_place = next_place, next_place + PER_RULE
 end
 
 local held -- by queue, how many jobs the owner has in flight; nil if it did not count
@@ -20,9 +23,6 @@ end
 local paused, blocker = {}, {} -- by queue: whether it is paused, and which queue blocks it
 local reasons = {} -- by queue: why it gives no more
 local lengths, running = {}, {} -- by queue: its jobs waiting and in progress, once they were read
-
--- The key of a queue that is named like its in-flight hash.
-local function key_of(queue, name) return KEYS[2 * queue + 2]:sub(1, -9) .. name end
 
 -- The reply to a command that reads; nil if the key is damaged.
 local function read(command, key, ...)
@@ -52,13 +52,13 @@ local waiting_solo = {} -- by queue: how many solo children a rule keeps waiting
 local function left_to_solo(queue, free)
   if is_solo or free > ENOUGH then return 0 end
   if not waiting_solo[queue] then
-    local count, notes = 0, read('HVALS', key_of(queue, 'turn')) or {}
+    local count, notes = 0, read('HVALS', KEYS[places[queue] + TURN]) or {}
     local now = notes[1] and tonumber(call('TIME')[1])
     for _, at in ipairs(notes) do
       if now - (tonumber(at) or 0) < TURN_SECONDS then count = count + 1 end
     end
     -- Only one of many that wait gets the last suspect: the notes of the others stay for a while.
-    if count > 0 then count = math.min(count, tonumber(read('LLEN', key_of(queue, 'suspects')) or 0)) end
+    if count > 0 then count = math.min(count, tonumber(read('LLEN', KEYS[places[queue] + SUSPECTS]) or 0)) end
     waiting_solo[queue] = count
   end
   return waiting_solo[queue]
