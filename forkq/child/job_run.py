@@ -18,7 +18,7 @@ class JobRun:
     ``job``: the payload as loaded; None if it is malformed.
     ``shown_class``, ``jid``, ``marks`` (the payload's ``forkq``): copied before middleware or the
     job can change them.
-    ``counted_as``: the class in the statistics; empty if the job is not registered.
+    ``counted_as``: the class in the statistics; empty until a registered job is found.
     ``performing``: set while the job's own code runs; then its own hooks decide what a failure
     leads to.
     ``elapsed``: seconds from the take to the end of the job.

@@ -25,6 +25,9 @@ _SHORT_WAIT: Final = WAIT_BOUNDS[0]
 # serve any number of them: a pattern has a queue for each tenant.
 MOST_QUEUES: Final = 200
 OTHER: Final = "(other)"
+# The class of all jobs of which the app has registered none, and of what is no job: payloads may
+# hold any name.
+UNREGISTERED: Final = "(unregistered)"
 
 # One job class in whole numbers: failures, those of them that are dead, those that were dropped,
 # milliseconds of the successes, successes by bucket. One queue: milliseconds, waits by bucket.
@@ -89,14 +92,13 @@ class Tally:
             figures.longer[bisect(BOUNDS, seconds) - 1] += 1
 
     def count_failed(self, name: str, decision: Decision | None = None) -> None:
-        """Counts a failed job; ``name`` is its class, empty if none is registered for it."""
+        """Counts a failed job of the class ``name``."""
         self.processed += 1
         self.failed += 1
-        if name:
-            figures = self.classes.get(name) or self._open(name)
-            figures.dead += isinstance(decision, Bury)
-            figures.dropped += isinstance(decision, Drop)
-            figures.failed += 1
+        figures = self.classes.get(name) or self._open(name)
+        figures.dead += isinstance(decision, Bury)
+        figures.dropped += isinstance(decision, Drop)
+        figures.failed += 1
 
     def count_wait(self, queue: str, stamp: object, started: float) -> None:
         """Counts how long a job of ``queue`` has waited for its start, by its payload. Every job
@@ -135,7 +137,7 @@ class JobCounter(JobObserver):
             self._tally.count_wait(unit.queue_name, run.job.get("enqueued_at"), unit.started)
 
     def failed(self, run: JobRun, error: BaseException, decision: Decision) -> None:
-        self._tally.count_failed(run.counted_as, decision)
+        self._tally.count_failed(run.counted_as or UNREGISTERED, decision)
         if run.job is not None:
             unit = run.unit
             self._tally.count_wait(unit.queue_name, run.job.get("enqueued_at"), unit.started)
