@@ -17,6 +17,7 @@ from .svg import chart, element, joined, stretched, tooltip
 Label: TypeAlias = Callable[[float], str]
 
 _HEIGHT: Final = 180
+_NOTHING: Final = "No job has ended in this time. Figures come with the heartbeats of the children."
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,9 @@ def bars(
     deploys: Sequence[Deploy] = (),
     height: int = _HEIGHT,
 ) -> Markup:
-    """A chart with one bar for each slot of ``axis``."""
+    """A chart with one bar for each slot of ``axis``; a sentence if nothing stands there."""
+    if not (deploys or any(one.good or one.failed for one in slots)):
+        return element("p", _NOTHING, class_="quiet")
     upward = ValueAxis.over(max((one.good + one.failed for one in slots), default=0), height)
     width = 1 / max(1, len(slots))
     step = (axis.end - axis.start) * width
