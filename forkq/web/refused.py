@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from ..errors import ForkqError, ServerRefused, ServerUnavailable
 from ..screens.problems import Problem
+from ..wire.printable import printable
 from .forms import Form
 from .rendering import page_response
 from .visit import View, Visit
@@ -38,7 +39,8 @@ class PageRefused(Exception):
 def _page(
     request: Request, status: int, says: str, remedy: str = "", problems: Sequence[Problem] = ()
 ) -> Response:
-    values = {"says": says, "remedy": remedy, "problems": problems}
+    """``says`` may name what stands in the address, or in Redis."""
+    values = {"says": printable(says), "remedy": printable(remedy), "problems": problems}
     return page_response(Visit(request, Form([])), View("refused.html", values, status))
 
 

@@ -480,3 +480,11 @@ def test_an_unknown_page_has_the_navigation(api_client: None) -> None:
         answer = web.get("/nowhere")
     assert answer.status_code == 404
     assert 'href="/queues"' in answer.text
+
+
+def test_a_refusal_shows_the_control_characters_of_an_address(web: TestClient) -> None:
+    """They are no characters of HTML, and a terminal would obey them."""
+    answer = web.get("/queue?name=a%00%1b[31m*")
+    assert answer.status_code == 400
+    assert "a\\x00\\x1b[31m*" in answer.text
+    assert not {"\0", "\x1b"} & set(answer.text)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from ... import api
 from ...screens import queues as screen
 from ..routing import NavItem, page
 from ..visit import View, Visit
@@ -15,7 +14,7 @@ _MOST: Final = 200
 
 
 def limits(visit: Visit) -> View:
-    states = [one for one in api.queues(server=visit.server) if one.has_rules]
+    states = [one for one in visit.observer.facts().states if one.has_rules]
     shown, left_out = states[:_MOST], max(0, len(states) - _MOST)
     table = screen.LIMITS.table("web", screen.of_states(shown), left_out)
     return View("limits.html", {"table": table})
