@@ -44,11 +44,11 @@ class Transactions:
     """How pushes wait for the database: an integration (forkq.contrib.django) sets it.
 
     ``on_commit`` calls a function when the transaction of this thread is committed, never if it is
-    rolled back, and at once outside of one. ``hold_all``: every push waits so.
+    rolled back, and at once outside of one. ``all_wait``: every push waits so.
     """
 
     on_commit: Callable[[Callable[[], None]], None] | None = None
-    hold_all = False
+    all_wait = False
 
 
 transactions: Final = Transactions()
@@ -208,7 +208,7 @@ class Client:
 
     def _release(self, jobs: Sequence[EncodedJob]) -> None:
         """Writes the jobs, now or when the transaction is committed."""
-        if transactions.hold_all:
+        if transactions.all_wait:
             _on_commit(lambda: self._write([_enqueued_now(job) for job in jobs]))
         else:
             self._write(jobs)

@@ -77,7 +77,7 @@ class CurrentJob:
 _running: ContextVar[CurrentJob | None] = ContextVar("forkq_running", default=None)
 
 
-def begin(payload: Payload, unit: UnitOfWork | None = None) -> CurrentJob:
+def enter_job(payload: Payload, unit: UnitOfWork | None = None) -> CurrentJob:
     """Makes ``payload`` this thread's current job. Only the processor calls it.
 
     ``unit`` keeps the progress, and knows whether the lease is lost. Without one, as in tests,
@@ -88,8 +88,8 @@ def begin(payload: Payload, unit: UnitOfWork | None = None) -> CurrentJob:
     return view
 
 
-def end() -> None:
-    """The thread has no current job any more. Only the processor calls it."""
+def leave_job() -> None:
+    """Leaves this thread without a current job. Only the processor calls it."""
     _running.set(None)
 
 

@@ -206,7 +206,7 @@ def file_error(text: str, error: OSError) -> ForkqError:
 
 
 def shown(value: object) -> str:
-    """``value`` for the text of an error: cut, and never an exception of its own."""
+    """``value`` for the text of an error: cut, and never itself an exception."""
     try:
         text = repr(value)
     except ValueError:  # str() of an integer with more digits than Python writes

@@ -49,7 +49,7 @@ def every(
     ``args``: the arguments of every run. ``queue``: instead of the job's own. ``overlap="skip"``
     skips a tick while the job of an earlier one is queued or runs. ``missed``: how many of the
     ticks that passed while no clock ran to push late, newest first: ``"skip"`` none, ``"once"``
-    one, or a number. ``jitter``: a push is late by up to so many seconds, spread evenly. The clock
+    one, or a number. ``jitter``: by how many seconds a push may be late, spread evenly. The clock
     pushes these jobs, so client middleware does not see them.
 
     Raises InvalidSchedule, or InvalidJob for arguments that the job could not take; both name it.
@@ -201,6 +201,6 @@ def _refuse_doubles(entries: Iterable[Entry], config: Config) -> None:
         known = registry.periodic.get(entry.name)
         if known is not None:
             raise InvalidSchedule(
-                f"two periodic jobs are named {entry.name!r}: in the code on {known.job.shown} "
-                f"and in {config.source}; give one of them another name"
+                f"two periodic jobs are named {entry.name!r}: in the code on "
+                f"{known.job.where_defined} and in {config.source}; give one of them another name"
             )

@@ -228,7 +228,27 @@ class PerformLater:
 if TYPE_CHECKING:
 
     class BulkPush(Pusher[P]):
-        __call__ = Pusher.perform_bulk
+        # As Pusher.perform_bulk. Pyright does not solve P in ``__call__ = Pusher.perform_bulk``.
+        @overload
+        def __call__(
+            self: TakesAll[Unpack[Ts]],
+            rows: Iterable[tuple[Unpack[Ts]] | list[Any]],
+            *,
+            at: When = ...,
+        ) -> list[str]: ...
+        @overload
+        def __call__(
+            self: TakesOneOrTwo[A, B], rows: Iterable[OneOrTwo[A, B]], *, at: When = ...
+        ) -> list[str]: ...
+        @overload
+        def __call__(
+            self: TakesTwoOrThree[A, B, C], rows: Iterable[TwoOrThree[A, B, C]], *, at: When = ...
+        ) -> list[str]: ...
+        @overload
+        def __call__(
+            self: TakesOneToThree[A, B, C], rows: Iterable[OneToThree[A, B, C]], *, at: When = ...
+        ) -> list[str]: ...
+        def __call__(self, rows: Iterable[Any], *, at: When = ...) -> list[str]: ...
 
     class WithOptions(Pusher[P]):
         __call__ = Pusher.set

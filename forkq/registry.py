@@ -70,7 +70,7 @@ class JobSpec:
     place: DefinedAt | None = None
 
     @property
-    def shown(self) -> str:
+    def where_defined(self) -> str:
         """The full name of the definition, and its line."""
         return f"{self.where} ({self.place.file}:{self.place.line})" if self.place else self.where
 
@@ -126,7 +126,7 @@ def add(spec: JobSpec) -> None:
     known = _jobs.get(spec.name)
     if known is not None and not spec.is_again(known):
         raise ForkqError(
-            f"two jobs are named {spec.name!r}: {known.shown} and {spec.shown}; "
+            f"two jobs are named {spec.name!r}: {known.where_defined} and {spec.where_defined}; "
             "give one of them another name="
         )
     _jobs[spec.name] = spec
@@ -143,8 +143,8 @@ def add_periodic(spec: PeriodicSpec) -> None:
     reloaded = known and spec.job.is_again(known.job) and known.target is not spec.target
     if known is not None and not reloaded and known.entry != spec.entry:
         raise InvalidSchedule(
-            f"two periodic jobs are named {spec.name!r}: on {known.job.shown} and on "
-            f"{spec.job.shown}; give one of them another name="
+            f"two periodic jobs are named {spec.name!r}: on {known.job.where_defined} and on "
+            f"{spec.job.where_defined}; give one of them another name="
         )
     periodic[spec.name] = spec
 

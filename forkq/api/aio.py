@@ -1,6 +1,6 @@
 """The API from asyncio: ``await aio.run(api.stats)``, ``async for page in aio.pages(...)``.
 
-Each call runs in one of a few threads of its own, so the loop never waits for Redis, and pushes
+Each call runs in one of a few separate threads, so the loop never waits for Redis, and pushes
 never wait for pages. ``import forkq.api.aio`` to use it.
 """
 

@@ -20,7 +20,7 @@ from .changes import Change
 from .job_names import Namer, agreed_namer
 from .life import Crash, JobEvent, crash_of, dies_at, events, retries_of
 from .masks import masked_text
-from .parameters import known
+from .parameters import parameters_of
 from .readable_job import moment, text
 
 
@@ -65,7 +65,7 @@ class JobEntry:
     def key(self) -> str:
         """A short name of this very member, for ``JobSet.get`` and for forms: it has letters and
         digits only. Besides ``score`` it tells nothing of the job: its digest is made with a secret
-        of this deployment, so that nobody can find a masked value by trying."""
+        of this deployment, so that no reader can find a masked value by trying."""
         return struct.pack(">d", self.score).hex() + self.namer.digest(self.raw)
 
     @property
@@ -286,7 +286,7 @@ def entry_of(
         owner,
         job,
         malformed,
-        known(server, name),
+        parameters_of(server, name),
         among_suspects,
         server=server,
         namer=agreed_namer(server),

@@ -119,7 +119,7 @@ class Histogram:
         return sum(self.buckets)
 
     def percentile(self, percent: float) -> float | None:
-        """The run time in seconds that so many percent of the runs did not exceed, estimated within
+        """The run time in seconds that ``percent`` of the runs did not exceed, estimated within
         its bucket; None without a run. In the last bucket it is that bucket's lower bound."""
         return percentile(self.buckets, self.bounds, percent)
 

@@ -20,8 +20,8 @@ from .filters import Filter
 # than some milliseconds.
 PAGE: Final = 200
 _BYTES: Final = 1 << 19
-# Of a queue whose jobs were selected where they were shown: so many may have been fetched since,
-# and so many may have come back to its head. For so many seconds the rest is searched.
+# For a queue whose jobs were selected where they were shown: how many may have been fetched since,
+# how many may have come back to its head, and for how many seconds the rest is searched.
 _BEFORE: Final = 1000
 BEHIND: Final = 200
 _SECONDS: Final = 1.0

@@ -27,7 +27,7 @@ def defined_here(name: str) -> JobParameters | None:
     return None if spec is None else JobParameters(spec.parameters, spec.is_secret)
 
 
-def known(server: Server, name: str) -> JobParameters | None:
+def parameters_of(server: Server, name: str) -> JobParameters | None:
     """The parameters of the job of that name; None if neither this process nor a child has defined
     it. Asks Redis every few seconds at most. Raises ServerUnavailable."""
     found = defined_here(name)

@@ -75,7 +75,7 @@ def queues(*names: str, server: Server | None = None) -> list[QueueState]:
         ("HGETALL", keys.paused_by),
         strict=4,
     )
-    chosen = list(names) or _known(
+    chosen = list(names) or _with_ruled(
         rules, texts({*paused, *controlled, *pushed, *(suspected or ())})
     )
     alone = suspects_among(chosen, suspected)
@@ -121,7 +121,7 @@ class Limits(OnServer):
         return WorkSet(self.server).of_queue(name)
 
 
-def _known(rules: Rulebook, names: list[str]) -> list[str]:
+def _with_ruled(rules: Rulebook, names: list[str]) -> list[str]:
     ruled = (name for name in rules.entries if not is_pattern(name))
     return sorted({*names, *ruled})
 

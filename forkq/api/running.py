@@ -120,7 +120,7 @@ def running(
     leases = _leases(server)
     owners = {lease.owner for lease in leases}
     at = server.now()
-    jobs = _reported(server, sorted({*identities(server), *owners}), leases, at)
+    jobs = _of_heartbeats(server, sorted({*identities(server), *owners}), leases, at)
     jobs = _with_leased(server, jobs, leases, at)
     floor = _in_seconds(longer_than)
     return sorted((job for job in jobs if job.elapsed > floor), key=lambda job: -job.elapsed)
@@ -188,7 +188,7 @@ def _in_sidekiq(server: Server) -> Iterator[tuple[str, _Work, dict[str, Any]]]:
             yield owner, *found
 
 
-def _reported(
+def _of_heartbeats(
     server: Server, names: list[str], leases: list[_Lease], at: float
 ) -> list[RunningJob]:
     """The jobs in the last heartbeats of the processes with these identities, without those that

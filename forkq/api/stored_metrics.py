@@ -12,7 +12,7 @@ from ..errors import ForkqError
 from ..wire.histogram import BOUNDS
 from ..wire.times import now
 
-# For so many minutes Redis keeps the hashes and histograms of a minute, and the hashes of ten.
+# How many minutes Redis keeps the hashes and histograms of a minute, and the hashes of ten.
 MOST_MINUTES: Final = 8 * 60
 MOST_TENS: Final = 3 * 24 * 60
 _FIELDS: Final = {"p": 0, "f": 1, "ms": 2}
@@ -81,7 +81,7 @@ def counts_in(raw: bytes | None) -> tuple[int, ...]:
 
 
 def percentile(buckets: Sequence[int], bounds: Sequence[float], percent: float) -> float | None:
-    """The value that so many percent of the runs did not exceed: as if the runs of a bucket were
+    """The value that ``percent`` of the runs did not exceed: as if the runs of a bucket were
     spread evenly over it."""
     rank = sum(buckets) * percent / 100
     lower = (0.0, *bounds)

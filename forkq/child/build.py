@@ -151,7 +151,7 @@ class Builder:
     ) -> Manager:
         job_log = make_job_log(self._log, done_writer(), self._config.log.done_every)
         observers: list[JobObserver] = [job_log, CronOutcomes(self._keys, pool, self._log)]
-        complain, held = job_log.complain, self._held
+        log_problem, held = job_log.log_problem, self._held
         role: Role = "ordinary"
         if self._assignment.solo:
             role = "sole" if self._assignment.sole else "solo"
@@ -159,7 +159,7 @@ class Builder:
             observers.append(runs)
 
         def make_processor(name: str, tally: Tally) -> Processor:
-            parts = (fetch, settler, observers, complain, limits, tally)
+            parts = (fetch, settler, observers, log_problem, limits, tally)
             return Processor(name, *parts, role=role, held=held)
 
         return Manager(self._capsule.concurrency, fetch, make_processor, self._log)
@@ -181,7 +181,7 @@ class Builder:
             self._connection(),
             self._make_tasks(fetch.channel, lost_leases),
             self._outage,
-            self._outage.refusal("redis takes no heartbeat", "redis takes heartbeats again"),
+            self._outage.add_refusal("redis takes no heartbeat", "redis takes heartbeats again"),
             self._log,
             snapshot=snapshot,
             retry_parked=retry_parked,
@@ -222,7 +222,7 @@ class Builder:
             of_shard(entries_by_origin(config), config, self._log),
             self._log,
             worked_on=config.queue_names,
-            newest=claim.holds,
+            newest=claim.renew,
         )
 
 

@@ -17,7 +17,7 @@ from .time_limits import TimeLimits
 class NoTimeLimits(TimeLimits):
     """Ends no job: a person may look at it for as long as they like."""
 
-    def begin(self, region: InterruptRegion, run: JobRun, job: Payload) -> None:
+    def watch(self, region: InterruptRegion, run: JobRun, job: Payload) -> None:
         """Notes nothing."""
 
 

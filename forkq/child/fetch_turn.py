@@ -4,7 +4,7 @@ To pass the turn on costs a thread switch, which is more than a tiny job takes. 
 jobs are tiny reserves the turn while it performs them, and resumes it for the next fetch. One of
 those that wait watches it: if the processor does not take its next job within a millisecond, its
 job was not tiny, and the watcher takes the turn over (docs/decisions/003-leader-follower.md has the
-figures). While each processor performs, a thread of its own looks after what is leased ahead.
+figures). While each processor performs, a separate thread looks after what is leased ahead.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .fetch.plan import FetchPace
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-_TINY_JOBS: Final = 32  # so many in a row, and the turn is reserved
+_TINY_JOBS: Final = 32  # in a row: then the turn is reserved
 # Seconds. Python itself lets a busy thread run for 5 ms before another one gets the interpreter.
 _RESERVED_FOR: Final = 1e-3
 
@@ -92,8 +92,8 @@ class FetchTurn:
             if hand.reserved:
                 self.renew(hand, unit.taken)
         except BaseException:
-            self._fetcher.recover()
-            self.recover(hand)
+            self._fetcher.drop_locks()
+            self.drop_locks(hand)
             raise
         return unit
 
@@ -115,7 +115,7 @@ class FetchTurn:
         units = self._leases.units()
         for unit in hand.units:
             if units.get(unit.sequence) is unit:
-                self._fetcher.done(unit, self._ends.put_back(unit))
+                self._fetcher.done(unit, self._ends.return_to_queue(unit))
         self.release(hand)
 
     def resume(self, hand: Hand) -> bool:
@@ -160,12 +160,13 @@ class FetchTurn:
     def release(self, hand: Hand) -> None:
         """Frees the turn if ``hand`` has it: its processor waits for no job, or is dead."""
         if hand.reserved:
-            self._put_back(hand.reserved)
+            self._free_token(hand.reserved)
         if hand.turn:
-            self._put_back(hand.turn)
+            self._free_token(hand.turn)
 
-    def recover(self, hand: Hand) -> None:
-        """An exception ended a call here of this thread: frees all that the thread holds."""
+    def drop_locks(self, hand: Hand) -> None:
+        """Drops the lock of this thread, and frees its turn: an exception ended a call of the
+        thread here."""
         with suppress(RuntimeError):  # another thread holds it
             self._first_waiting.release()
         self.release(hand)
@@ -177,7 +178,7 @@ class FetchTurn:
             return False
         return True
 
-    def _put_back(self, token: _Place) -> None:
+    def _free_token(self, token: _Place) -> None:
         with suppress(IndexError):  # a watcher took it over just now
             any(map(self._free.put, map(deque.pop, (token,))))
 

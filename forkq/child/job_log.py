@@ -68,8 +68,8 @@ class JobLog(JobObserver):
 
     def failed(self, run: JobRun, error: BaseException, decision: Decision) -> None:
         """Logs the failure and calls the app's error handlers."""
-        for complaint in run.complaints:
-            self.complain(*complaint)
+        for problem in run.problems:
+            self.log_problem(*problem)
         if run.job is None and isinstance(error, MalformedPayload):
             self._malformed(run, error)
             return
@@ -78,7 +78,7 @@ class JobLog(JobObserver):
         context = {"context": "a job failed", "job": run.job or {}, "outcome": outcome}
         self._call_error_handlers(error, context)
 
-    def complain(self, error: BaseException, meaning: str) -> None:
+    def log_problem(self, error: BaseException, meaning: str) -> None:
         """The app's own hook or handler failed; ``meaning`` says what that changes."""
         self._log.error(meaning, exc_info=error)
         self._call_error_handlers(error, {"context": meaning})

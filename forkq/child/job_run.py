@@ -22,19 +22,19 @@ class JobRun:
     ``performing``: set while the job's own code runs; then its own hooks decide what a failure
     leads to.
     ``elapsed``: seconds from the take to the end of the job.
-    ``complaints``: errors in the app's own hooks, each with a line on what it changes.
+    ``problems``: errors in the app's own hooks, each with a line on what it changes.
     ``settled``: acknowledged, retried, buried, or left to the stop.
     ``time_limit``: when the job must have ended; None if it has no limit.
     """
 
     __slots__ = (
-        "complaints",
         "counted_as",
         "elapsed",
         "jid",
         "job",
         "marks",
         "performing",
+        "problems",
         "settled",
         "shown_class",
         "time_limit",
@@ -50,7 +50,7 @@ class JobRun:
         self.counted_as = ""
         self.performing: JobSpec | None = None
         self.elapsed = 0.0
-        self.complaints: tuple[tuple[BaseException, str], ...] = ()
+        self.problems: tuple[tuple[BaseException, str], ...] = ()
         self.settled = False
         self.time_limit: TimedJob | None = None
 
@@ -61,6 +61,6 @@ class JobRun:
         self.jid = job.get("jid")
         self.marks = job.get("forkq")
 
-    def complain(self, error: BaseException, meaning: str) -> None:
+    def add_problem(self, error: BaseException, meaning: str) -> None:
         """An error in the app's own hook or payload; logged once the job is settled."""
-        self.complaints += ((error, meaning),)
+        self.problems += ((error, meaning),)

@@ -389,4 +389,4 @@ class Child:
     @property
     def _leases(self) -> int:
         """How many leases Redis has of this child, as far as it knows."""
-        return sum(len(parts.leases.known()) for parts in self._all_parts)
+        return sum(len(parts.leases.sequences()) for parts in self._all_parts)

@@ -35,9 +35,9 @@ class JobObserver:
     def interrupted(self, run: JobRun) -> None:
         """The stop cut the job short. Its lease stays until the stop returns it to its queue."""
 
-    def put_back(self, run: JobRun) -> None:
-        """The job was not run: no other suspect of the tree may run beside it. It is at the tail
-        of its list again."""
+    def returned(self, run: JobRun) -> None:
+        """The job was not run: no other suspect of the tree may run beside it. It is at the tail of
+        its list again."""
 
 
 class SoloRuns(JobObserver):
@@ -67,7 +67,7 @@ class SoloRuns(JobObserver):
     def postponed(self, run: JobRun) -> None:
         self._end()
 
-    def put_back(self, run: JobRun) -> None:
+    def returned(self, run: JobRun) -> None:
         self.wants_sole = True
         self._waker.wake()
 
@@ -91,7 +91,7 @@ class Observers:
         )
         self.postponed: list[Callable[[JobRun], None]] = _overridden(observers, "postponed")
         self.interrupted: list[Callable[[JobRun], None]] = _overridden(observers, "interrupted")
-        self.put_back: list[Callable[[JobRun], None]] = _overridden(observers, "put_back")
+        self.returned: list[Callable[[JobRun], None]] = _overridden(observers, "returned")
 
 
 def _overridden(observers: Sequence[JobObserver], event: str) -> list[Callable[..., None]]:

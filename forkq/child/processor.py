@@ -15,7 +15,7 @@ from time import monotonic
 from typing import Any, Final, Literal, TypeAlias
 
 from .. import middleware, registry
-from ..current_job import CurrentJob, begin, end
+from ..current_job import CurrentJob, enter_job, leave_job
 from ..errors import (
     InvalidJob,
     MalformedPayload,
@@ -35,8 +35,8 @@ from ..wire.payload import Payload, json_kind, loads
 from ..wire.printable import keep_texts
 from ..wire.times import now
 from .failure.retry import (
+    AddProblem,
     Bury,
-    Complain,
     Decision,
     Drop,
     Retry,
@@ -79,7 +79,7 @@ class Interrupted(Exception):
 class Processor:
     """Takes units from the fetcher in its turn, until the child is quiet.
 
-    ``observers`` are told of each job; the counts in ``tally`` come first. ``complain`` logs an
+    ``observers`` are told of each job; the counts in ``tally`` come first. ``log_problem`` logs an
     error in the app's own handlers, or in forkq. ``limits`` are the time limits of jobs. In the
     role "solo" or "sole" it runs suspects; "sole": no other suspect of the tree runs meanwhile.
     An ordinary one moves them to the list of suspects, with jobs of the classes that are ``held``.
@@ -91,7 +91,7 @@ class Processor:
         fetch: FetchParts,
         settler: Settler,
         observers: Sequence[JobObserver],
-        complain: Complain,
+        log_problem: AddProblem,
         limits: TimeLimits,
         tally: Tally | None = None,
         *,
@@ -104,11 +104,11 @@ class Processor:
         self._fetch = fetch
         self._settler = settler
         self._observers = Observers([JobCounter(self.tally), *observers])
-        self._complain = complain
+        self._log_problem = log_problem
         self._role = role
         self._held = held
         self._limits = limits
-        self._begins, self._begun_at = limits.begins()
+        self._started, self._started_at = limits.start_cells()
         self._timed_classes = limits.classes
         self._gate = threading.Event()
         self._thread = threading.Thread(target=self.run, name=name, daemon=True)
@@ -130,7 +130,7 @@ class Processor:
 
     def run(self) -> None:
         """Performs one job after the other, until the child is quiet."""
-        self._begins[1] = get_ident()
+        self._started[1] = get_ident()
         try:
             self._gate.wait()
             while True:
@@ -141,7 +141,7 @@ class Processor:
                 except Shutdown:  # Python 3.10 can deliver it after the region
                     self.region.leave()  # the lease stands: the stop returns it
         except BaseException as error:  # noqa: BLE001 - raised by the app in this thread, too late
-            self._complain(error, "a processor ends: an exception was raised outside of a job")
+            self._log_problem(error, "a processor ends: an exception was raised outside of a job")
 
     def process(self, unit: UnitOfWork) -> None:
         """One job's way through this child. It always ends with an outcome: a job that only went
@@ -169,7 +169,7 @@ class Processor:
             self._last_resort(run, error)
 
     def _fail(self, run: JobRun, error: BaseException) -> None:
-        decision = decide(run.unit, run.performing, error, run.complain)
+        decision = decide(run.unit, run.performing, error, run.add_problem)
         leases, until = self._fetch.leases, _until(decision)
         if registry.error_handlers or registry.death_handlers:
             # They may be slow: no job is fetched for this processor.
@@ -191,9 +191,9 @@ class Processor:
     def _perform(self, run: JobRun) -> BaseException | None:
         """Loads the job and runs it inside the region. Returns what it raised, or Interrupted."""
         unit = run.unit
-        self._begun_at[0] = unit.taken
-        self._begins[0] = unit.sequence  # before the job can end this process
-        unit.begin(get_ident(), now())
+        self._started_at[0] = unit.taken
+        self._started[0] = unit.sequence  # the master reads it when this process dies
+        unit.start(get_ident(), now())
         try:
             job = loads(unit.payload or self._settler.read(unit))
         except (MalformedPayload, Unread) as problem:
@@ -207,7 +207,7 @@ class Processor:
         for started in self._observers.started:
             started(run)
         if "timeout" in job or "hard_timeout" in job or job["class"] in self._timed_classes:
-            self._limits.begin(self.region, run, job)
+            self._limits.watch(self.region, run, job)
         error = self._run_in_region(run, job)
         if is_job_fork():
             exit_job_fork(error)  # the job has forked, and this process is the copy
@@ -252,7 +252,7 @@ class Processor:
                 interrupted = self.region.leave()
             except (Shutdown, TimeLimit):
                 interrupted = self.region.leave()
-        end()
+        leave_job()
         if interrupted or (error is not None and stopping() and caused_by_shutdown(error)):
             return Interrupted()
         return error
@@ -263,7 +263,7 @@ class Processor:
         spec = registry.lookup(job["class"])
         run.counted_as = self._counted_as(spec, job) if "wrapped" in job else spec.name
         job.setdefault("queue", run.unit.queue_name)
-        view = begin(job, run.unit)
+        view = enter_job(job, run.unit)
         if middleware.server.members:
             middleware.server.run(job, lambda: self._call(run, spec, view))
         else:
@@ -289,7 +289,7 @@ class Processor:
         the app's. It is a failure, by its payload alone; of the error only its class is used."""
         self._fetch.leases.occupy(self.hand, on=False)
         self.region.leave()
-        end()
+        leave_job()
         if is_job_fork():
             exit_job_fork(error)
         if run.time_limit is not None:
@@ -301,7 +301,7 @@ class Processor:
             run.performing = None
             run.elapsed = monotonic() - run.unit.taken
             self._fail(run, Unsettled(f"forkq could not settle this job: {type(error).__name__}"))
-        self._complain(error, "forkq failed while it processed a job")
+        self._log_problem(error, "forkq failed while it processed a job")
 
     def _put_elsewhere(self, run: JobRun, why: NotRun) -> None:
         """Sends a job elsewhere that is not performed here. Nothing of it counts."""
@@ -311,12 +311,12 @@ class Processor:
             for postponed in self._observers.postponed:
                 postponed(run)
         elif isinstance(why, Unread) and self._role != "ordinary":
-            self._settler.put_back(unit)  # elsewhere, or later, it may be read
+            self._settler.return_to_queue(unit)  # elsewhere, or later, it may be read
             time.sleep(_UNREAD_PAUSE)
         elif isinstance(why, MustRunSole):
             self._settler.isolate(unit, last=True)
-            for put_back in self._observers.put_back:
-                put_back(run)
+            for returned in self._observers.returned:
+                returned(run)
             time.sleep(_SOLE_PAUSE)
         else:
             held = why.held if isinstance(why, MustRunAlone) else ""
@@ -328,12 +328,12 @@ class Processor:
         memory to read or to settle it. A solo child that fails, too, dies of it, which counts:
         three such deaths bury the job."""
         if self._role != "ordinary":
-            self._complain(error, "no memory for a job that runs alone; this child ends")
+            self._log_problem(error, "no memory for a job that runs alone; this child ends")
             exit_process(OUT_OF_MEMORY)
         run.settled = True
         run.unit.payload = b""
         self._settler.isolate(run.unit)
-        self._complain(error, "no memory for a job; it runs alone")
+        self._log_problem(error, "no memory for a job; it runs alone")
 
     def _call_death_handlers(self, decision: Decision, error: BaseException) -> None:
         if not isinstance(decision, Bury | Drop) or decision.job is None:
@@ -342,7 +342,7 @@ class Processor:
             try:
                 registry.call_hook(handler, decision.job, error)
             except BaseException as bad:  # noqa: BLE001 - the app's own code, SystemExit too
-                self._complain(bad, "a death handler failed")
+                self._log_problem(bad, "a death handler failed")
 
 
 def _until(decision: Decision) -> Until:

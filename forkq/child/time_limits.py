@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from .. import registry
 from ..errors import InvalidJob, TimeLimit, shown
-from ..runtime.deadlines import Begins, DeadlineTable
+from ..runtime.deadlines import DeadlineTable, StartCells
 from ..runtime.stack_dump import calls_of, stack_of
 from ..wire.payload import Payload
 from ..wire.validation import time_limit
@@ -81,10 +81,10 @@ class TimeLimits:
             _Every() if timeout or hard_timeout else registry.with_time_limit
         )
 
-    def begins(self) -> Begins:
+    def start_cells(self) -> StartCells:
         """The places in which a processor notes, for the master, which lease it begins, where and
         when."""
-        return ([0, 0], [0.0]) if self._table is None else self._table.begins()
+        return ([0, 0], [0.0]) if self._table is None else self._table.start_cells()
 
     def last_begun(self) -> int:
         """The highest sequence number of a lease whose job has begun; 0 if none has."""
@@ -92,7 +92,7 @@ class TimeLimits:
 
     # Called by processors
 
-    def begin(self, region: InterruptRegion, run: JobRun, job: Payload) -> None:
+    def watch(self, region: InterruptRegion, run: JobRun, job: Payload) -> None:
         """Notes the time limits of ``job``, which is about to enter ``region``."""
         timeout = self._limit(run, job, "timeout")
         hard_timeout = self._limit(run, job, "hard_timeout")
@@ -102,11 +102,11 @@ class TimeLimits:
         began = run.unit.taken
         if hard_timeout:
             hard = began + hard_timeout
-            timed.place = self._table.note(hard, run.unit.sequence) if self._table else -1
+            timed.place = self._table.add(hard, run.unit.sequence) if self._table else -1
             timed.steps.append((hard, self._tell_master))
         if timeout:
             soft = began + timeout
-            timed.steps += [(soft + _CLEANUP, self._complain), (soft, self._expire)]
+            timed.steps += [(soft + _CLEANUP, self._warn), (soft, self._expire)]
             timed.steps.sort(key=_when, reverse=True)
         if timed.steps:
             self._start(timed)
@@ -141,7 +141,7 @@ class TimeLimits:
             return limit
         if job.get(key) is not None:
             bad = InvalidJob(f"{key} is {shown(job[key])}")
-            run.complain(bad, f"`{key}` is no time limit; that of the definition counts")
+            run.add_problem(bad, f"`{key}` is no time limit; that of the definition counts")
         if job["class"] in registry.with_time_limit:
             limit = time_limit(dict(registry.lookup(job["class"]).options), key)
         return self._defaults[key] if limit is None else limit
@@ -182,7 +182,7 @@ class TimeLimits:
         if self._table is not None and timed.place >= 0:
             self._table.tell(timed.place, calls_of(timed.run.unit.thread))
 
-    def _complain(self, timed: TimedJob) -> None:
+    def _warn(self, timed: TimedJob) -> None:
         if not timed.raised:  # the stop has interrupted it before
             return
         timed.told = True

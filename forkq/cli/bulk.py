@@ -184,7 +184,7 @@ def _run(action: Action, call: Callable[..., Outcome], how: How) -> int:
         raise
     if how.yes:
         _print_loss(action, 0)
-    return _report(action, outcome, how)
+    return _print_outcome(action, outcome, how)
 
 
 def _print_loss(action: Action, more: int) -> None:
@@ -214,7 +214,7 @@ def _report_dry_run(action: Action, outcome: Outcome, how: How) -> int:
     return 0 if outcome.matched else 1
 
 
-def _report(action: Action, outcome: Outcome, how: How) -> int:
+def _print_outcome(action: Action, outcome: Outcome, how: How) -> int:
     if how.wants_json:
         click.echo(as_json(asdict(outcome)))
     elif not outcome.matched:

@@ -232,7 +232,7 @@ def _rows(entry: JobEntry, known: dict[str, Any], *, with_args: bool) -> Iterato
     first lines of its stack."""
     for name, value in known.items():
         if name not in ("error_message", "key", "tags", "crashes"):
-            yield name, _shown(name, value)
+            yield name, _value_text(name, value)
     if entry.error_message:
         yield "error_message", printable(cut(entry.error_message, _LONGEST))
     yield from _first_lines(entry.backtrace)
@@ -270,7 +270,7 @@ def _jobs_text(crash: Mapping[str, Any]) -> str:
     return plural(jobs, "job") if type(jobs) is int else f"{jobs} jobs"
 
 
-def _shown(name: str, value: Any) -> str:
+def _value_text(name: str, value: Any) -> str:
     if name == "ran_twice":
         return ran_twice_text(value)
     if name == "progress":

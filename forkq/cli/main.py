@@ -158,7 +158,7 @@ def _refused(name: str) -> click.Command:
     context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": None},
     epilog="Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 the children cannot "
     "boot, 4 no master is running, 5 one is running already, 6 Redis cannot be used, 7 Redis is a "
-    "replica, 8 start again later, 130 interrupted by Ctrl-C, 141 nobody reads the output.",
+    "replica, 8 start again later, 130 interrupted by Ctrl-C, 141 no program reads the output.",
 )
 @click.version_option(__version__, message="forkq %(version)s")
 def cli() -> None:

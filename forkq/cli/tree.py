@@ -109,7 +109,7 @@ def status(wants_json: bool, ready: bool, alive: bool, **flags: Any) -> int:
         raise NotRunning(_unwritten(config))
     if ready or alive:
         return _checked(found, ready=ready)
-    echo(as_json(found) if wants_json else _shown(found))
+    echo(as_json(found) if wants_json else _status_text(found))
     return 0
 
 
@@ -301,7 +301,7 @@ def _last_restart(found: dict[str, Any]) -> list[str]:
     return [f"restart: {last['state']}{f' ({reason})' if reason else ''}"]
 
 
-def _shown(found: dict[str, Any]) -> str:
+def _status_text(found: dict[str, Any]) -> str:
     tag = f" [{found['tag']}]" if found["tag"] else ""
     head = [f"master {found['pid']}{tag}: {found['state']}"]
     head += [f"outdated: {_outdated(found)}"] if found["outdated"] else []

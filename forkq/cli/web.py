@@ -55,7 +55,7 @@ def hash_password() -> int:
 def _serve(config: Config) -> None:
     sys.path.insert(0, str(Path.cwd()))  # for web.authenticate and web.authorize
     settings = replace(_part("access").settings_of(config.web), shard=shard_named())
-    # The audit log is of level info, whatever the log of the server shows.
+    # The audit log is of level info; the log of the server may show less.
     level = "debug" if config.log.level == "debug" else "info"
     log.configure(level, config.log.format)
     use(config)

@@ -21,25 +21,25 @@ _ALL_SEEN = -1
 
 
 class HeldClassWatch:
-    """Watches the held classes, in every clock. ``report`` is called with their names: at first,
+    """Watches the held classes, in every clock. ``listener`` is called with their names: at first,
     and if they are others than before. Those that do not fit into a message run beside other
     jobs."""
 
     def __init__(
-        self, keys: Keys, connection: RedisConnection, report: Callable[[tuple[str, ...]], None]
+        self, keys: Keys, connection: RedisConnection, listener: Callable[[tuple[str, ...]], None]
     ) -> None:
         self._keys = keys
         self._connection = connection
-        self._report = report
-        self._reported: tuple[str, ...] | None = None
+        self._listener = listener
+        self._told: tuple[str, ...] | None = None
 
     def load(self, watch: bool) -> None:
         """Reads the names, and reports. With ``watch``, the server reports later changes."""
         replies = _read(self._connection, ("HKEYS", self._keys.held_classes), watch=watch)
         found = fitting(sorted(decoded_names(replies)))
-        if found != self._reported:
-            self._report(found)
-            self._reported = found
+        if found != self._told:
+            self._listener(found)
+            self._told = found
 
     def next_due(self) -> float | None:
         """Returns None: there is something to do only when the hash changes."""

@@ -46,8 +46,8 @@ _COUNTER_TTL: Final = 86_400
 class LeaderLease:
     """This clock's part in the leader's lease, on the clock's connection.
 
-    ``report`` is called whenever the time changes until which this clock leads (monotonic seconds;
-    0: it no longer leads).
+    ``listener`` is called whenever the time changes until which this clock leads (monotonic
+    seconds; 0: it leads no more).
     """
 
     def __init__(
@@ -55,13 +55,13 @@ class LeaderLease:
         identity: str,
         keys: Keys,
         connection: RedisConnection,
-        report: Callable[[float], None],
+        listener: Callable[[float], None],
         log: FilteringBoundLogger,
     ) -> None:
         self._name = f"{identity} {process_ref()}".encode()
         self._keys = keys
         self._connection = connection
-        self._report = report
+        self._listener = listener
         self._log = log
         self._refusal = Outage(
             log,
@@ -188,7 +188,7 @@ class LeaderLease:
     def _set_leads_until(self, until: float) -> None:
         if until != self._leads_until:
             self._leads_until = until
-            self._report(until)
+            self._listener(until)
 
 
 def _ref_of(holder: bytes) -> str:

@@ -263,7 +263,7 @@ class Clock:
         if changes.include(self._keys.leader_left):
             self._lease.try_now()
         for task in (*self._tasks, *self._watches):
-            task.note(changes)
+            task.mark_stale(changes)
 
     def _report_lease(self, until: float) -> None:
         send(self._assignment.report, LeaseHeld(until))

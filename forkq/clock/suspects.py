@@ -20,7 +20,7 @@ _LOOK_EVERY: Final = 60.0
 
 class SuspectWatch:
     """Reads which queues have suspects: when the server reports that this has changed, when this
-    clock may have changed it, and once a minute (task.py). ``report`` is called with the names of
+    clock may have changed it, and once a minute (task.py). ``listener`` is called with the names of
     the capsules, if they are others than before, and returns whether the master will hear of it.
     ``queues``: those that have suspects, as last read."""
 
@@ -29,13 +29,13 @@ class SuspectWatch:
         keys: Keys,
         connection: RedisConnection,
         capsules: Sequence[Capsule],
-        report: Callable[[tuple[str, ...]], bool],
+        listener: Callable[[tuple[str, ...]], bool],
     ) -> None:
         self._keys = keys
         self._connection = connection
         self._capsules = capsules
-        self._report = report
-        self._reported: tuple[str, ...] = ()
+        self._listener = listener
+        self._told: tuple[str, ...] = ()
         self.queues: Sequence[str] = ()
         self._watch = False
         self._next_look = 0.0  # epoch seconds
@@ -49,8 +49,8 @@ class SuspectWatch:
             queues, stale = self._read(watch)
         self.queues = queues
         found = tuple(c.name for c in self._capsules if _serves(c, queues))
-        if found != self._reported and self._report(found):
-            self._reported = found
+        if found != self._told and self._listener(found):
+            self._told = found
 
     def _served(self) -> set[str]:
         """The queues to look at where the set is damaged: all that the configuration names, and all

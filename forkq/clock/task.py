@@ -42,14 +42,14 @@ class ScheduledTask:
         self._work = work
         self._keys = keys
         failed, mended = f"{name} are delayed by an error", f"{name} are on time again"
-        self._failure = outage.refusal(failed, mended)
+        self._failure = outage.add_refusal(failed, mended)
         self._backoff = Backoff()
         self._stale = True
         self._next_load = 0.0
         self._retry_at = 0.0
 
-    def note(self, changes: ChangedKeys) -> None:
-        """Marks what it knows as stale if a key of its own has changed."""
+    def mark_stale(self, changes: ChangedKeys) -> None:
+        """Marks what it knows as stale if one of its keys has changed."""
         self._stale |= changes.include(*self._keys)
 
     def reload(self) -> None:

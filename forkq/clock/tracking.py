@@ -40,7 +40,7 @@ class TrackingConnection(RedisConnection):
         )
         self._changed: set[bytes] = set()
         self._all_changed = False
-        self.on_change(self._note)
+        self.on_change(self._add_changes)
 
     def wait(self, timeout: float, *wakes: int) -> bool:
         """Waits until the server sends something, or one of the descriptors ``wakes`` is readable;
@@ -58,7 +58,7 @@ class TrackingConnection(RedisConnection):
         self._all_changed = False
         return changes
 
-    def _note(self, keys: list[bytes] | None) -> None:
+    def _add_changes(self, keys: list[bytes] | None) -> None:
         if keys is None:
             self._all_changed = True
         else:

@@ -132,7 +132,7 @@ class Capsule:
 
     @property
     def most_solo(self) -> int:
-        """How many suspects run side by side, each in a child of its own."""
+        """How many suspects run side by side, each in its own child."""
         return self.solo_children or min(self.concurrency * self.workers, MOST_SOLO)
 
     @property

@@ -48,7 +48,7 @@ class Checker:
             if key in keys:
                 self._put(settings, keys[key], item, (*path, key))
             else:
-                self._report((*path, key), self._unknown(keys, key, path))
+                self._add_problem((*path, key), self._unknown(keys, key, path))
         return settings
 
     def _put(self, settings: Settings, expected: object, value: object, path: KeyPath) -> None:
@@ -80,7 +80,7 @@ class Checker:
     def _rows(self, rows: Rows, value: object, path: KeyPath) -> list[Settings]:
         if not isinstance(value, list):
             expected = f"a list of tables, each [[{'.'.join(map(str, path))}]]"
-            self._report(path, f"expected {expected}, found {described(value)}")
+            self._add_problem(path, f"expected {expected}, found {described(value)}")
             return []
         settings = []
         for index, row in enumerate(value):
@@ -88,7 +88,7 @@ class Checker:
             for key in rows.required if isinstance(row, dict) else ():
                 if key not in row:
                     missing = f"missing, expected {expectation(rows.item[key])}"
-                    self._report((*path, index, key), missing)
+                    self._add_problem((*path, index, key), missing)
         pairs = zip(settings, value, strict=True)
         understood = [table for table, row in pairs if table and len(table) == len(row)]
         self.problems += names_given_twice(rows, understood)
@@ -108,10 +108,10 @@ class Checker:
     def _items(self, value: object, path: KeyPath) -> list[tuple[str, object]]:
         if isinstance(value, dict):
             return list(value.items())
-        self._report(path, f"expected a table, found {described(value)}")
+        self._add_problem(path, f"expected a table, found {described(value)}")
         return []
 
-    def _report(self, path: KeyPath, text: str) -> None:
+    def _add_problem(self, path: KeyPath, text: str) -> None:
         self.problems.append(f"{self._origin(path)}: {text}")
 
     def _origin(self, path: KeyPath) -> Origin:

@@ -89,7 +89,7 @@ class LogSettings:
         "only counted; 0 is no limit ([logging](logging.md#how-much-is-logged))."
     )] = 1000  # fmt: skip
     done_every: Annotated[int, Meta(ge=1, le=1_000_000_000), Key(
-        "Of each class each child logs the first `done` line, and then each so many-th."
+        "Each child logs the first `done` line of a class, and then one of this many."
     )] = 1  # fmt: skip
 
 
@@ -280,7 +280,7 @@ PLAIN_TABLES: Final[Mapping[str, Table]] = {
     "web": keys_of(WebTable),
 }
 _FORKQ: Final = PLAIN_TABLES["forkq"]
-# The keys of [forkq] that count in a capsule without a value of its own.
+# The keys of [forkq] that count in a capsule without its own value.
 INHERITED: Final = tuple(key for key, hint in _FORKQ.items() if key_of(hint).per_capsule)
 CAPSULE: Final[Table] = {
     **keys_of(Capsule),

@@ -75,7 +75,7 @@ _ROW: Final[dict[str, object]] = {
         "How many missed ticks are enqueued late, newest first; `once` is one, `skip` none."
     )],
     "jitter": Annotated[float, Meta(ge=0, le=LONGEST_JITTER), Key(
-        "Each push is delayed by up to so many seconds, spread evenly."
+        "By how many seconds a push may be delayed, spread evenly."
     )],
     "enabled": Annotated[bool, Key("Whether its ticks push anything.")],
 }  # fmt: skip

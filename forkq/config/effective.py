@@ -42,7 +42,7 @@ def _values(config: Config) -> Iterator[tuple[KeyPath, object]]:
     owners = {"forkq": config, "redis": config.redis, "log": config.log, "web": config.web}
     for name, keys in PLAIN_TABLES.items():
         own = [key for key in keys if key not in RECYCLING and key not in PASSWORD_KEYS]
-        yield from (((name, key), _shown(key, getattr(owners[name], key))) for key in own)
+        yield from (((name, key), _without_hash(key, getattr(owners[name], key))) for key in own)
     yield from ((("forkq", key), config.recycling.shown(key)) for key in RECYCLING)
     yield from _password(("redis",), config.redis.password_source)
     for number, shard in enumerate(config.shards[1:]):
@@ -66,7 +66,7 @@ def _of_capsule(capsule: Capsule, key: str) -> object:
     return capsule.recycling.shown(key) if key in RECYCLING else getattr(capsule, key)
 
 
-def _shown(key: str, value: object) -> object:
+def _without_hash(key: str, value: object) -> object:
     """The value as it is shown. A hash of a password is not: a weak password can be guessed from
     it."""
     return "(not shown)" if key == "password_hash" and value else value

@@ -32,12 +32,11 @@ class Recycling:
         ("FORKQ_HARD_MAX_MEMORY",), default="no limit", written=_Size, per_capsule=True,
     )] = 0  # fmt: skip
     max_jobs: Annotated[int, Meta(ge=0, le=1_000_000_000), Key(
-        "A child that has run about so many jobs (up to a tenth fewer) is replaced; 0 is no limit.",
+        "After about how many jobs (up to a tenth fewer) a child is replaced; 0 is no limit.",
         ("FORKQ_MAX_JOBS",), per_capsule=True,
     )] = 0  # fmt: skip
     max_age: Annotated[_LongTime, Key(
-        "A child that has lived for about so many seconds (up to a tenth fewer) is replaced; 0 is "
-        "no limit.",
+        "After about how many seconds (up to a tenth fewer) a child is replaced; 0 is no limit.",
         ("FORKQ_MAX_AGE",), per_capsule=True,
     )] = 0.0  # fmt: skip
     drain_timeout: Annotated[_LongTime, Key(

@@ -1,4 +1,4 @@
-"""``[[redis.shards]]``: servers beside that of ``[redis] url``, each with queues of its own.
+"""``[[redis.shards]]``: servers beside that of ``[redis] url``, each with its own queues.
 
 Each shard is a whole Redis as forkq and Sidekiq know it. The name of a queue decides which shard
 its jobs are pushed to (docs/decisions/017). Without ``[[redis.shards]]`` there are no shards.

@@ -1,1 +1,1 @@
-"""forkq in other frameworks, each with an extra of its own: ``pip install 'forkq[flask]'``."""
+"""forkq in other frameworks, each with its own extra: ``pip install 'forkq[flask]'``."""

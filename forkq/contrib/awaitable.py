@@ -1,6 +1,6 @@
 """Pushing from asyncio: ``jid = await push(mail.perform_async, 7)``.
 
-The push itself is the synchronous one, in a few threads of its own.
+The push itself is the synchronous one, in a few separate threads.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 def flush_within(limit: float, flushes: Iterable[Callable[[], object]]) -> bool:
-    """Calls each of ``flushes`` in a thread of its own, and waits for all of them for ``limit``
+    """Calls each of ``flushes`` in its own thread, and waits for all of them for ``limit``
     seconds. Returns whether they have ended: a collector may be away, and a stop waits for no
     collector."""
     threads = [threading.Thread(target=_call, args=(flush,), daemon=True) for flush in flushes]

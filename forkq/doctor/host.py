@@ -35,7 +35,7 @@ def open_files(config: Config, limit: float | None = None) -> Finding:
     """The limit of descriptors against what a process of this configuration opens."""
     limit = _soft(resource.RLIMIT_NOFILE) if limit is None else limit
     own, with_jobs = _files_of_forkq(config), _files_with_jobs(config)
-    what = f"descriptors for a process: {_shown(limit)}"
+    what = f"descriptors for a process: {_limit_text(limit)}"
     remedy = "raise it: ulimit -n, LimitNOFILE= of systemd, --ulimit nofile= of Docker"
     if limit < own:
         return Finding("fail", "open-files", what, f"forkq itself needs up to {own}", remedy)
@@ -50,7 +50,7 @@ def processes(config: Config, limit: float | None = None) -> Finding:
     limit = _most_threads() if limit is None else limit
     needed = sum(c.workers * (c.concurrency + _OWN_THREADS) for c in config.capsules)
     needed += _CLOCK_AND_MASTER
-    what = f"forkq needs {needed} threads, its user and control group may have {_shown(limit)}"
+    what = f"forkq needs {needed} threads, its user and control group may have {_limit_text(limit)}"
     why = "children that get no thread cannot boot"
     remedy = "lower workers or concurrency, or raise ulimit -u, TasksMax= or the pids of the pod"
     if needed > limit:
@@ -154,5 +154,5 @@ def _most_memory() -> tuple[int, str]:
     )
 
 
-def _shown(limit: float) -> str:
+def _limit_text(limit: float) -> str:
     return "any number" if limit == math.inf else f"{limit:,.0f}"

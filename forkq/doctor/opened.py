@@ -67,10 +67,10 @@ class Opened:
                 setattr(kind, name, method)
 
     def _note_thread(self, thread: threading.Thread) -> None:
-        self._threads.append((thread, _place()))
+        self._threads.append((thread, _line_of_app()))
 
     def _note_socket(self, made: socket.socket) -> None:
-        self._sockets.append((weakref.ref(made), _place()))
+        self._sockets.append((weakref.ref(made), _line_of_app()))
 
     def threads(self) -> list[str]:
         """The name and the place of each thread that runs still."""
@@ -84,7 +84,7 @@ class Opened:
         return places + ["by a library, no line is known"] * len(unknown)
 
 
-def _place() -> str:
+def _line_of_app() -> str:
     """File and line of the app that led here: its innermost frame, or else that of a library."""
     places = [place for place in _frames() if not place.startswith((_FORKQ, "<"))]
     return min(places, key=_distance, default="place unknown")

@@ -43,7 +43,7 @@ class AppReport:
 
 def import_app(app: Sequence[str], limit: float) -> AppReport:
     """Imports ``app`` in a fork, which may take ``limit`` seconds."""
-    return _decoded(ask_fork(lambda: msgspec.json.encode(_report(app)), limit), limit)
+    return _decoded(ask_fork(lambda: msgspec.json.encode(_examine(app)), limit), limit)
 
 
 def ask_fork(answer: Callable[[], bytes], limit: float) -> bytes | None:
@@ -95,7 +95,7 @@ def _end(pid: int) -> None:
     os.waitpid(pid, 0)
 
 
-def _report(app: Sequence[str]) -> AppReport:
+def _examine(app: Sequence[str]) -> AppReport:
     opened = Opened()
     try:
         with opened.watch():

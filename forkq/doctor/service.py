@@ -21,7 +21,7 @@ from ..screens.facts import Facts, Observer
 from ..screens.problems import Problem, found_by, unserved
 from .finding import Finding, unchecked
 
-# The doctor tells of these in checks of its own; crashes are known only after a while of looking.
+# The doctor has other checks for these; crashes are known only after a while of looking.
 _ELSEWHERE: Final = {checks.REDIS_MEMORY, checks.REPLICA, checks.LATENCY, checks.CRASHES}
 SERVICE: Final = tuple(check for check in CHECKS if check not in _ELSEWHERE)
 # A start of this tree mends these, so without jobs that wait there is nothing to warn of.

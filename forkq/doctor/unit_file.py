@@ -57,7 +57,7 @@ def of_file(path: Path) -> StopLimit:
 def of_running(unit: str) -> StopLimit:
     """The StopLimit of the unit as systemd has loaded it. Raises OSError or SubprocessError if that
     is refused, ValueError for an answer that is no time."""
-    found = _shown(unit, "TimeoutStopUSec", "Type", "NotifyAccess")
+    found = _properties(unit, "TimeoutStopUSec", "Type", "NotifyAccess")
     return _stop_limit(unit, found["TimeoutStopUSec"], found)
 
 
@@ -71,7 +71,7 @@ def log_of_file(path: Path) -> LogLimit:
 def log_of_running(unit: str) -> LogLimit:
     """The LogLimit of the unit as systemd has loaded it. Raises OSError or SubprocessError if that
     is refused, ValueError for an answer that is no time."""
-    found = _shown(
+    found = _properties(
         unit, "LogRateLimitIntervalUSec", "LogRateLimitBurst", "StandardOutput", "StandardError"
     )
     return _log_limit(unit, found["LogRateLimitIntervalUSec"], found)
@@ -115,7 +115,7 @@ def _log_limit(unit: str, interval: str, found: Mapping[str, str]) -> LogLimit:
     return LogLimit(unit, seconds, lines, target.startswith(_TO_JOURNAL))
 
 
-def _shown(unit: str, *properties: str) -> dict[str, str]:
+def _properties(unit: str, *properties: str) -> dict[str, str]:
     done = subprocess.run(
         ["systemctl", "show", f"--property={','.join(properties)}", "--", unit],  # noqa: S607 - the system's own
         capture_output=True,

@@ -1,5 +1,5 @@
 """Checks which versions of forkq's payloads the living processes know, and whether a job waits for
-one that none of them knows."""
+one that no process knows."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class Collector:
         while chunk := list(islice(remaining, at_once)):
             if time.monotonic() > self._deadline:
                 raise ServerUnavailable("Redis took too long to answer all questions of a scrape")
-            found += map(_known, self._connection.pipeline(chunk))
+            found += map(_checked, self._connection.pipeline(chunk))
         return found
 
     def _add_counts(self) -> None:
@@ -251,7 +251,7 @@ class Collector:
             self.samples.add("forkq_redis_memory_max_bytes", most)
 
 
-def _known(reply: Any) -> Any:
+def _checked(reply: Any) -> Any:
     if isinstance(reply, DamagedKey):
         return None
     if isinstance(reply, Exception):

@@ -18,7 +18,7 @@ class Family:
     labels: tuple[str, ...] = ()
 
     @property
-    def shown(self) -> str:
+    def query_name(self) -> str:
         """The name of the metric in a query."""
         return f"{self.name}_total" if self.kind == "counter" else self.name
 

@@ -18,7 +18,7 @@ from .samples import Samples
 
 # Seconds that one scrape may take. Prometheus waits for 10 by default.
 _LONGEST: Final = 5.0
-# For so many seconds a second scraper gets the figures of the first one.
+# How many seconds long a second scraper gets the figures of the first one.
 _FRESH: Final = 1.0
 
 

@@ -15,7 +15,7 @@ from ..errors import CannotBoot, ForkqError, ServerUnavailable, led_to
 
 # They say that the code or the configuration is wrong.
 _MISTAKES: Final = (ImportError, SyntaxError, NameError, ForkqError)
-# They say that something is away or short, whatever was raised because of it.
+# They say that something is away or short; another error may have been raised because of them.
 _PASSING: Final = (OSError, MemoryError, ServerUnavailable)
 
 

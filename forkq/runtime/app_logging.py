@@ -1,6 +1,6 @@
 """What the app and its libraries log, by the standard ``logging`` or by structlog.
 
-While the app is loaded, forkq's handler is the one of last resort: whatever logging the app sets up
+While the app is loaded, forkq's handler is the one of last resort: any logging that the app sets up
 then counts, ``basicConfig`` too. Afterwards ``respect`` decides who writes (docs/logging.md).
 """
 

@@ -28,7 +28,7 @@ _NOTES_BEGINS: Final = 0xF0125
 
 # Where a processor notes its begins: the sequence of the lease and its thread's number; and when it
 # has begun (monotonic).
-Begins: TypeAlias = tuple[MutableSequence[int], MutableSequence[float]]
+StartCells: TypeAlias = tuple[MutableSequence[int], MutableSequence[float]]
 
 
 class Overdue(NamedTuple):
@@ -83,7 +83,7 @@ class DeadlineTable:
             self._unused = repeat(places - 2)
         self._told[-1] = _NOTES_BEGINS
 
-    def begins(self) -> Begins:
+    def start_cells(self) -> StartCells:
         """The places in which a processor notes its begins. If there is no place left, the master
         takes each lease for one that has begun."""
         place = next(self._unused, None)
@@ -97,7 +97,7 @@ class DeadlineTable:
         """The highest sequence number of a lease whose job has begun; 0 if none has."""
         return max(self._sequences[self._begun])
 
-    def note(self, deadline: float, sequence: int) -> int:
+    def add(self, deadline: float, sequence: int) -> int:
         """Notes that a job with a deadline begins. Returns its place, -1 if there is none left."""
         try:
             place = self._free.popleft()
@@ -144,24 +144,24 @@ def last_begun(file: int) -> int | None:
     """The highest sequence number of a lease whose job the child has begun: it begins them in the
     order of these numbers. None if the child does not tell. Suspects that it runs alone are left
     out."""
-    return max((each.sequence for each in _begins(file)[:-1]), default=None)
+    return max((each.sequence for each in _started_in(file)[:-1]), default=None)
 
 
 def begun_in(file: int, thread: int) -> int | None:
     """The sequence number of the lease whose job was begun last in that thread; None if no
     processor ran there."""
-    return next((each.sequence for each in _begins(file)[:-1] if each.thread == thread), None)
+    return next((each.sequence for each in _started_in(file)[:-1] if each.thread == thread), None)
 
 
 def run_times(file: int, now: float, *, suspects: bool) -> dict[int, float]:
     """For how many seconds the job of each lease had run that a processor has begun last, by
     sequence number. With ``suspects``, of the suspect that an ordinary child runs alone."""
-    begins = _begins(file)
-    found = begins[-1:] if suspects else begins[:-1]
+    started = _started_in(file)
+    found = started[-1:] if suspects else started[:-1]
     return {each.sequence: max(0.0, now - each.at) for each in found if each.sequence}
 
 
-def _begins(file: int) -> list[_Begun]:
+def _started_in(file: int) -> list[_Begun]:
     """What each processor has noted of the lease that it began last, the processor for suspects at
     the end; empty if the child does not tell."""
     places = _places(file)

@@ -1,8 +1,8 @@
-"""The bound of what the app logs and prints in one run of a job: so many lines a minute.
+"""The bound of the lines that the app logs and prints in a minute of one run of a job.
 
 A job that logs in a loop fills a disk, and in a journal that limits its services it takes the lines
 of all other jobs along. What is left out is counted, and told in one line. Lines of WARNING and
-above have a bound of their own, so that none of them is lost because of those below. forkq's own
+above have a bound of their own, so that no such line is lost because of those below. forkq's own
 lines are never left out.
 """
 

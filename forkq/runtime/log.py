@@ -66,7 +66,7 @@ def bound_job_lines(most: int) -> None:
     _state.job_lines.most = most
 
 
-def admits_print(*, urgent: bool, lines: int) -> bool:
+def admit_print(*, urgent: bool, lines: int) -> bool:
     """Counts ``lines`` more that the app prints, and returns whether they may be written;
     ``urgent`` ones go to standard error."""
     return _state.job_lines.admit(urgent=urgent, lines=lines)

@@ -69,7 +69,7 @@ def _sanitize(console: bool, _logger: object, _method: str, event: Event) -> Eve
         event["timestamp_"] = event.pop("timestamp")
     text = cut(as_text(event.get("event", "")), _LONGEST)
     text = printable(text, "" if console else _SEVERAL_LINES)
-    shown = {_key(key): _shown(key, value) for key, value in event.items() if key != "event"}
+    shown = {_key(key): _fitted(key, value) for key, value in event.items() if key != "event"}
     shown = {"timestamp": stamp if console else iso(stamp), **shown, "event": text}
     if console and sentence is not None:
         shown[SENTENCE] = printable(cut(sentence, _LONGEST))
@@ -101,7 +101,7 @@ def as_text(value: Any) -> str:
         return f"(a {type(value).__name__} that cannot be shown: {type(bad).__name__})"
 
 
-def _shown(key: str, value: Any) -> Any:
+def _fitted(key: str, value: Any) -> Any:
     if value is None or type(value) in (bool, float):
         return value
     if type(value) in (list, tuple) and all(type(one) is str for one in value):

@@ -19,7 +19,7 @@ from .unblocked_output import UnblockedOutput
 
 # Seconds for which a line waits.
 _PAUSE: Final = 0.05
-# So many lines wait at most: the thread that adds one more writes them all.
+# How many lines wait at most: the thread that adds one more writes them all.
 _MOST_WAITING: Final = 2000
 # A longer line is written at once, so that few bytes wait.
 _LONG: Final = 4000

@@ -66,7 +66,7 @@ class _Output(io.BufferedIOBase):
         return self._fd
 
     def write(self, data: bytes, /) -> int:  # type: ignore[override]
-        if log.admits_print(urgent=self._fd == _STDERR, lines=data.count(b"\n")):
+        if log.admit_print(urgent=self._fd == _STDERR, lines=data.count(b"\n")):
             self._lines.write(bytes(data))
         return len(data)
 

@@ -45,7 +45,7 @@ class UnblockedOutput:
         self._lock = threading.RLock()  # not a Lock: a finaliser may log during a write
         self._unwritten = b""  # the rest of a line that has been written in part
         self._dropped = 0
-        self._held: list[bytes] = []  # lines that a debugger's prompt holds up
+        self._delayed: list[bytes] = []  # lines that a debugger's prompt holds up
 
     def close(self) -> None:
         """Closes the descriptors that it has opened, but never ``fd``."""
@@ -67,9 +67,9 @@ class UnblockedOutput:
 
     def _write(self, lines: bytes, count: int) -> None:
         if prompt.is_open():
-            self._held.append(lines)
+            self._delayed.append(lines)
             return
-        lines, self._held = b"".join((*self._held, lines)), []
+        lines, self._delayed = b"".join((*self._delayed, lines)), []
         if not self._finish_line() or not self._start_line(self._notice() + lines):
             self._dropped += count
         else:
@@ -77,7 +77,7 @@ class UnblockedOutput:
 
     def report_dropped_lines(self) -> None:
         """Reports dropped lines, if the reader reads again, and writes those that were held up."""
-        if self._held and not prompt.is_open():
+        if self._delayed and not prompt.is_open():
             self.write(b"")
         if not (self._dropped or self._unwritten):
             return

@@ -73,10 +73,10 @@ def _change(line: ClassLine) -> Cell:
     return (Phrase(f"{slower:+.0%} time" if abs(slower) >= _SAME else "the same", tone),)
 
 
-def in_the_last(span: str) -> Sheet[ClassLine]:
-    """The table of what ended in the last ``span``, such as "hour"."""
+def in_the_last(period: str) -> Sheet[ClassLine]:
+    """The table of what ended in the last ``period``, such as "hour"."""
     return replace(
-        CLASSES, empty=CLASSES.empty._replace(says=f"No job has ended in the last {span}.")
+        CLASSES, empty=CLASSES.empty._replace(says=f"No job has ended in the last {period}.")
     )
 
 

@@ -50,7 +50,7 @@ class ChosenJobs:
         return api.job_set(self.location, self.server)
 
     @property
-    def place(self) -> str:
+    def source(self) -> str:
         """The place of the jobs, in words."""
         return f"the queue {shown(self.queue)}" if self.queue else WORDS[self.location]
 
@@ -159,12 +159,12 @@ def _plan(
     chosen: ChosenJobs, verb: str, past: str, do: Callable[[], api.Outcome],
     details: tuple[str, ...], *, danger: bool = False,
 ) -> Plan:  # fmt: skip
-    of = f"of {chosen.place}"
+    of = f"of {chosen.source}"
 
     def act() -> ActionDone:
         outcome = do()
         undo = ("/undo", {"token": outcome.undo}) if outcome.undo else None
-        text = f"{past} {plural(outcome.done, 'job')} {of}.{_rest(outcome)}"
+        text = f"{past} {plural(outcome.done, 'job')} {of}.{_remainder(outcome)}"
         return ActionDone(text, chosen.jids, undo, outcome.done)
 
     back = PATHS.get(chosen.location, "/queues")
@@ -175,7 +175,7 @@ def _plan(
     return Plan(says, act, button, back, ask, danger, details)
 
 
-def _rest(outcome: api.Outcome) -> str:
+def _remainder(outcome: api.Outcome) -> str:
     gone = f" {plural(outcome.gone, 'job')} had already left." if outcome.gone else ""
     refused = (
         f" {plural(outcome.refused, 'payload')} cannot run: no job." if outcome.refused else ""

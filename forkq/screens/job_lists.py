@@ -103,7 +103,7 @@ class SetReader:
 
 
 class QueuesReader:
-    """Reads all queues by name, the latest job first: what is fetched meanwhile moves none of them.
+    """Reads all queues by name, the latest job first: what is fetched meanwhile does not move them.
     ``place`` is how many jobs of which queue were read: ``120/mail``."""
 
     def __init__(self, server: api.Server, place: str) -> None:

@@ -144,7 +144,7 @@ def _failed(line: JobLine) -> Cell:
     return (Phrase(f"{count}x"),) if count else ()
 
 
-def _note(line: JobLine) -> Cell:
+def _error_line(line: JobLine) -> Cell:
     """The job's error on one line, and whether it runs alone."""
     entry = line.entry
     alone = "suspect" if entry.suspect else ""
@@ -193,7 +193,7 @@ def _sheet(location: Location) -> Sheet[JobLine]:
     queue: frozenset[Front] = _NOT_TERMINAL if fails else EVERYWHERE
     errors: tuple[Column[JobLine], ...] = (
         Column("failed", "Failed", _failed, on=COMMAND),
-        Column("note", "Error", _note, on=COMMAND),
+        Column("note", "Error", _error_line, on=COMMAND),
         Column("error", "Error", _error, least=20, on=LIVE),
     )
     return Sheet(

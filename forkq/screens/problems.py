@@ -31,8 +31,8 @@ _SHOWN: Final = 3  # names in one sentence
 class Problem:
     """``says`` is a sentence; ``path`` is the page of the web UI that shows more. ``urgent``: a
     person must act now; else it may come to that. ``shard``: where, if it is another one than that
-    of the page. It concerns so many ``jobs``, which are ``late`` by so many seconds. ``key`` is the
-    same as long as it is the same problem, whatever its figures."""
+    of the page. It concerns ``jobs`` jobs, which are ``late`` seconds late. ``key`` is the same as
+    long as it is the same problem, also with other figures."""
 
     says: str
     path: str = "/"

@@ -8,7 +8,7 @@ from .plans import ActionDone, Plan
 from .texts import name as shown
 
 
-def _place(process: api.Process) -> str:
+def _host_and_pid(process: api.Process) -> str:
     return f"process {process.pid} on {shown(process.hostname)}"
 
 
@@ -16,12 +16,12 @@ def quiet(server: api.Server, process: api.Process) -> Plan:
     def do() -> ActionDone:
         api.ProcessSet(server).quiet(process.identity)
         return ActionDone(
-            f"Told {_place(process)} to fetch no more; it hears it at its next heartbeat."
+            f"Told {_host_and_pid(process)} to fetch no more; it hears it at its next heartbeat."
         )
 
     running = plural(process.busy, "running job")
     return Plan(
-        f"Quiet {_place(process)}?", do, "Quiet it", "/busy", danger=True,
+        f"Quiet {_host_and_pid(process)}?", do, "Quiet it", "/busy", danger=True,
         details=(f"It fetches no more jobs. {running} go on.", "Only a restart ends this."),
     )  # fmt: skip
 
@@ -29,7 +29,9 @@ def quiet(server: api.Server, process: api.Process) -> Plan:
 def stop(server: api.Server, process: api.Process) -> Plan:
     def do() -> ActionDone:
         api.ProcessSet(server).stop(process.identity)
-        return ActionDone(f"Told {_place(process)} to stop; it hears it at its next heartbeat.")
+        return ActionDone(
+            f"Told {_host_and_pid(process)} to stop; it hears it at its next heartbeat."
+        )
 
     running = plural(process.busy, "running job")
     lines = (
@@ -38,12 +40,14 @@ def stop(server: api.Server, process: api.Process) -> Plan:
         if process.master
         else "It is Sidekiq: forkq does not start a new one in its place.",
     )
-    return Plan(f"Stop {_place(process)}?", do, "Stop it", "/busy", danger=True, details=lines)
+    return Plan(
+        f"Stop {_host_and_pid(process)}?", do, "Stop it", "/busy", danger=True, details=lines
+    )
 
 
 def stacks(server: api.Server, process: api.Process) -> Plan:
     def do() -> ActionDone:
         api.ProcessSet(server).dump_stacks(process.identity)
-        return ActionDone(f"Told {_place(process)} to log its stacks: look into its log.")
+        return ActionDone(f"Told {_host_and_pid(process)} to log its stacks: look into its log.")
 
-    return Plan(f"Dump the stacks of {_place(process)}?", do, back="/busy", ask=False)
+    return Plan(f"Dump the stacks of {_host_and_pid(process)}?", do, back="/busy", ask=False)

@@ -33,7 +33,7 @@ class PageLink(NamedTuple):
 
 
 class Phrase(NamedTuple):
-    """Text, which may be a name of Redis: whoever shows it makes it printable.
+    """Text, which may be a name of Redis: the screen that shows it makes it printable.
 
     A "note" is a smaller fact beside the others, a "tag" a state. A command prints neither of them:
     it has a column for what matters there. An "id" and "code" are written as such; a "copy" is an

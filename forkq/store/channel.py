@@ -60,7 +60,7 @@ class RedisChannel:
             while (step := push.next_step()) is not None:
                 replies = connection.step(*step)
                 if replies:
-                    push.note(replies)
+                    push.take_replies(replies)
         finally:
             self._pool.give_back(connection)
 

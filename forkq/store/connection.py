@@ -33,7 +33,7 @@ _REFUSED: Final = ("READONLY", "NOREPLICAS", "UNBLOCKED")
 
 def refused(error: BaseException) -> bool:
     """Whether the server refused a command without doing any of it, as in a failover."""
-    # redis-py makes READONLY a class of its own, without the word in the message.
+    # redis-py makes READONLY a class, without the word in the message.
     return isinstance(error, exceptions.ReadOnlyError) or (
         isinstance(error, ResponseError) and str(error).startswith(_REFUSED)
     )

@@ -42,7 +42,7 @@ _LONGEST_PAUSE: Final = 300.0
 _LONGEST_SEQUENCE: Final = 20  # digits
 # To be wrapped, a payload is decoded; the master and the clock decode no larger one. In bytes.
 _LARGEST_WRAPPED: Final = 256 << 10
-# After so many deaths of whole trees a job that was in progress in each is a suspect.
+# How many deaths of whole trees make a job that was in progress in each a suspect.
 _SUSPECT_TREES: Final = 2
 # Where recover.lua puts a job: to the head of its queue, to the head or the tail of the queue's
 # suspects, or into the dead set. A number is when the job is due.

@@ -16,7 +16,7 @@ import msgspec
 from ..wire.keys import Keys
 from .scripts import CLASS_DEATH, CLASS_JOBS, CLASS_RELEASE, Call
 
-# A class is held when so many processes have died of it within so many seconds.
+# How many processes must have died of a class, and within how many seconds, for it to be held.
 DEADLY_DEATHS: Final = 5
 WITHIN: Final = 60
 # How many jobs of a list one script looks at, about.

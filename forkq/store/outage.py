@@ -89,14 +89,15 @@ class Outage:
         if since is not None:
             self._log.info(self._back, downtime=round(time.monotonic() - since, 1))
 
-    def refusal(self, refused: str, accepted: str) -> Outage:
-        """The refusal that concerns one part of this process, with two log events for it."""
+    def add_refusal(self, refused: str, accepted: str) -> Outage:
+        """Adds a refusal that concerns one part of this process, with two log events for it, and
+        returns it."""
         self._refusals.append(Outage(self._log, refused, accepted))
         return self._refusals[-1]
 
     def part(self, refused: str, accepted: str) -> Reach:
         """The access of one part of this process, with two log events of its own for refusals."""
-        return Reach(self, self.refusal(refused, accepted))
+        return Reach(self, self.add_refusal(refused, accepted))
 
 
 class Reach:

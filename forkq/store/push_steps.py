@@ -19,7 +19,8 @@ from .route import EncodedJob
 
 # Jobs that are sent at a time.
 BATCH: Final = 1000
-# So many batches hide a network's round trip. After a lost reply, all of them are in doubt.
+# How many batches are under way: they hide a network's round trip. After a lost reply, Redis may
+# have each of them or not.
 _UNDER_WAY: Final = 4
 # One command, and the jids of the jobs that are in Redis once it is done.
 Write: TypeAlias = "tuple[Command, Sequence[str]]"
@@ -30,8 +31,9 @@ Step: TypeAlias = "tuple[Packed, int, int]"
 class Push:
     """One push: what to do next, and which jobs are in Redis.
 
-    The channel that carries it out does each ``next_step``, and gives the replies to ``note``,
-    until there is no step. Then ``go_on`` says whether it goes on over a fresh connection.
+    The channel that carries it out does each ``next_step``, and gives the replies to
+    ``take_replies``, until there is no step. Then ``go_on`` says whether it goes on over a fresh
+    connection.
     """
 
     __slots__ = (
@@ -62,7 +64,7 @@ class Push:
         is_to_be_filled = self._sent < len(self._jobs) and len(under_way) < _UNDER_WAY
         return commands, len(writes), 0 if is_to_be_filled else len(under_way[0])
 
-    def note(self, replies: Sequence[Any]) -> None:
+    def take_replies(self, replies: Sequence[Any]) -> None:
         """Takes the replies to what was sent first of all that is under way."""
         writes = self._under_way.popleft()
         for reply in replies:
@@ -72,8 +74,8 @@ class Push:
         self._done += writes
 
     def go_on(self) -> bool:
-        """Whether a fresh connection is needed: for what a server has refused that has lost its
-        role, which is sent once more. Raises the first refusal that stands."""
+        """Prepares to send once more, over a fresh connection, what a server has refused that has
+        lost its role. Returns whether there is any. Raises the first refusal that stands."""
         if self._lost:
             self._again = self._resent = self._lost
             self._lost = []

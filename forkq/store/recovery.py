@@ -99,7 +99,7 @@ class Recovery:
         if is_solo(identity):
             keys = keys.of_suspects
         arguments = (owner(identity), 0, _BYTES)
-        for names in (yield from self.known(queues)):
+        for names in (yield from self.queue_names(queues)):
             call = Call(REQUEUE, (keys.queues, *keys.of_returns(names)), arguments)
             left = 1
             while left:
@@ -168,7 +168,7 @@ class Recovery:
             progress.add([move for move, score in pairs if score is not None])
         progress.unconfirmed.clear()
 
-    def known(self, queues: Sequence[str]) -> Steps[list[list[str]]]:
+    def queue_names(self, queues: Sequence[str]) -> Steps[list[list[str]]]:
         """The names of the queues, patterns resolved, in lists of bounded length."""
         names = {name: None for name in queues if not is_pattern(name)}
         patterns = [name for name in queues if is_pattern(name)]
@@ -188,7 +188,7 @@ class Recovery:
         """The owner's leases, in parts, each with the queues that its leases count. How many there
         are must be known before the first one moves."""
         found = []
-        for names in (yield from self.known(queues)):
+        for names in (yield from self.queue_names(queues)):
             at: Sequence[object] = (1, "")
             while at[0]:
                 at, leases = yield from self._list_leases(names, identity, at)

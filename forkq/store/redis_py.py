@@ -380,7 +380,7 @@ def _set_tls(options: dict[str, Any]) -> None:
 
 
 def readable(descriptors: Iterable[int], seconds: float) -> list[int]:
-    """Waits up to so many seconds. Returns the descriptors that can be read without waiting."""
+    """Waits up to ``seconds``. Returns the descriptors that can be read without waiting."""
     if not hasattr(select, "poll"):  # Windows
         return select.select(list(descriptors), [], [], max(0.0, seconds))[0]
     poller = select.poll()  # select() cannot watch descriptors from 1024 on

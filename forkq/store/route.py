@@ -103,7 +103,7 @@ class Route:
         return self._opened or self._open()
 
     def to(self, url: str, password_source: PasswordSource | None) -> Route:
-        """The way to another server with the same time-outs, and a password of its own."""
+        """The way to another server with the same time-outs, and its own password."""
         access = self._access._replace(url=url, password_source=password_source)
         return Route(access, self._keys, self._size)
 

@@ -127,12 +127,12 @@ class MasterConnection(RawConnection):
         found = super()._lost(error)
         if isinstance(found, exceptions.TimeoutError):
             return found
-        return MasterLost(f"the master at {_shown(self._address)}: {found}")
+        return MasterLost(f"the master at {_address_text(self._address)}: {found}")
 
     def _check(self) -> None:
         present = self._watch.look()
         if present is not None and present != self._address:
-            was, is_ = _shown(self._address), _shown(present)
+            was, is_ = _address_text(self._address), _address_text(present)
             raise MasterLost(f"the Sentinels have replaced the master at {was} by {is_}")
 
     def _receive(self) -> None:
@@ -279,8 +279,10 @@ def _check_role(connection: RawConnection, address: Address) -> None:
     connection.send([("HELLO",)])
     role = connection.read().get(b"role", b"unknown").decode()
     if role != "master":
-        raise MasterLost(f"the Sentinels name {_shown(address)} as master, but it is a {role}")
+        raise MasterLost(
+            f"the Sentinels name {_address_text(address)} as master, but it is a {role}"
+        )
 
 
-def _shown(address: Address) -> str:
+def _address_text(address: Address) -> str:
     return f"{address[0]}:{address[1]}"

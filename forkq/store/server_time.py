@@ -16,8 +16,8 @@ from .connection import RedisConnection, ResponseError
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-# The host's clock counts as right up to so many seconds from the server's: no measurement over a
-# network is exact, and hosts that keep their clocks by NTP stay far below it.
+# By how many seconds the host's clock may differ from the server's and count as right: no
+# measurement over a network is exact, and hosts that keep their clocks by NTP stay far below it.
 TOLERANCE: Final = 1.0
 
 _DIFFER: Final = (
@@ -46,10 +46,10 @@ class ServerTime:
             self._go_by_host(error)
             return
         self._refused = False
-        self._note(measured.ahead, measured.trip)
+        self._apply(measured.ahead, measured.trip)
         times.follow(measured.here - self._ahead, measured.received)
 
-    def _note(self, ahead: float, trip: float) -> None:
+    def _apply(self, ahead: float, trip: float) -> None:
         """Adopts the difference, unless it is small, or a long round trip makes it uncertain."""
         if abs(ahead - self._ahead) <= TOLERANCE + trip:
             return

@@ -1,8 +1,8 @@
 """Warns a client of queues that no process works on. In any process that pushes with the default
 client, after the push.
 
-A push must neither wait for this nor fail by it. So a thread of its own asks Redis, once for each
-queue that the configuration does not have, over a connection of its own. What it cannot find out
+A push must neither wait for this nor fail by it. So a separate thread asks Redis, once for each
+queue that the configuration does not have, over its own connection. What it cannot find out
 is not warned of.
 """
 

@@ -23,7 +23,7 @@ from ..child.job_log import JobLog
 from ..child.job_run import JobRun
 from ..child.observers import JobObserver
 from ..child.processor import Processor
-from ..runtime.deadlines import Begins
+from ..runtime.deadlines import StartCells
 from ..runtime.log_console import SENTENCE
 from ..wire.lease import UnitOfWork
 from .recorded_job import RecordedJob
@@ -66,7 +66,7 @@ class _Run(JobObserver):
             cast("FetchParts", SimpleNamespace(fetcher=ends, leases=ends, turn=None)),
             cast("Settler", ends),
             [log, self],
-            log.complain,
+            log.log_problem,
             cast("TimeLimits", _NoTimeLimits()),
         )
 
@@ -110,11 +110,11 @@ class _NoTimeLimits:
 
     classes: Container[str] = ()
 
-    def begins(self) -> Begins:
+    def start_cells(self) -> StartCells:
         """The places in which begins are noted: no master reads them."""
         return [0, 0], [0.0]
 
-    def begin(self, *_: object) -> None:
+    def watch(self, *_: object) -> None:
         """Notes nothing."""
 
 

@@ -36,7 +36,7 @@ _KILL_AFTER: Final = 15.0
 
 
 class RedisForTests:
-    """A server in a folder of its own, as ``forkq start --redis embedded`` has it."""
+    """A server in its own folder, as ``forkq start --redis embedded`` has it."""
 
     def __init__(self) -> None:
         # Not pytest's tmp_path: a Unix socket needs a short path.

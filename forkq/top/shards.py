@@ -37,7 +37,7 @@ class ShardWatchers:
 
     def choose_next(self) -> None:
         """Looks at the next shard from now on."""
-        self._watchers[self.shard].rest()
+        self._watchers[self.shard].pause()
         self.shard = self.names[(self.names.index(self.shard) + 1) % len(self.names)]
 
     def look(self, page: Page, look: Look) -> None:

@@ -1,4 +1,4 @@
-"""Asks Redis in a thread of its own, so that the screen never waits for Redis."""
+"""Asks Redis in a separate thread, so that the screen never waits for Redis."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Watcher:
         self._look = page, look
         self._wake.set()
 
-    def rest(self) -> None:
+    def pause(self) -> None:
         """Makes the watcher show nothing until the next ``look``."""
         self._look = None
 

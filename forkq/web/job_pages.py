@@ -16,10 +16,10 @@ from .visit import View, Visit
 
 def routes(location: Location) -> list[Route]:
     """The routes of the list of one set, and of its actions."""
-    return [page(job_acts.PATHS[location], _shown(location)), *job_actions.routes(location)]
+    return [page(job_acts.PATHS[location], _list_page(location)), *job_actions.routes(location)]
 
 
-def _shown(location: Location) -> Callable[[Visit], View]:
+def _list_page(location: Location) -> Callable[[Visit], View]:
     def listed(visit: Visit) -> View:
         given = _given(visit)
         found = job_lists.read(visit.server, location, job_lists.asked(given), visit.query("after"))

@@ -42,7 +42,7 @@ def page(path: str, function: PageFunction) -> Route:
         visit = Visit(request, Form([]))
         if wants_live(request):
             return stream(visit, function)
-        return await _in_thread(visit, lambda: _shown(visit, function(visit)))
+        return await _in_thread(visit, lambda: _response(visit, function(visit)))
 
     return Route(path, serve, methods=["GET"], name=path)
 
@@ -64,7 +64,7 @@ async def _in_thread(
     return await visit.worker.run(make, patience)
 
 
-def _shown(visit: Visit, made: View | Response) -> Response:
+def _response(visit: Visit, made: View | Response) -> Response:
     if isinstance(made, Response):
         return made
     return page_response(visit, made, take_flash(visit.server, visit.request))

@@ -1,4 +1,4 @@
-"""The web UI as a server of its own: uvicorn in one process, on one socket."""
+"""The web UI as a server: uvicorn in one process, on one socket."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def server_of(app: ASGIApp) -> uvicorn.Server:
         proxy_headers=False,
         server_header=False,
         limit_concurrency=_MOST,
-        backlog=BACKLOG,  # so many are accepted before any of them is counted
+        backlog=BACKLOG,  # these are accepted before any of them is counted
         timeout_graceful_shutdown=_SECONDS_TO_STOP,
         callback_notify=close_late,
         timeout_notify=_EACH_SECOND,

@@ -179,7 +179,7 @@ class Keys:
 
     def of_returns(self, queues: Iterable[str]) -> list[str]:
         """The same, with the mark of each queue after the two: the KEYS of the scripts that return
-        jobs (put_back.lua, requeue.lua)."""
+        jobs (lease_return.lua, requeue.lua)."""
         return [
             key
             for name in queues

@@ -51,7 +51,7 @@ class UnitOfWork:
     left_bytes: int = 0
     asked: float = inf
 
-    def begin(self, thread: int, started: float) -> None:
+    def start(self, thread: int, started: float) -> None:
         """Notes the thread that performs this unit, and since when."""
         self.thread = thread
         self.started = started

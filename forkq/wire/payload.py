@@ -93,9 +93,8 @@ def loads(raw: bytes) -> Payload:
 
 def loads_head(raw: bytes) -> Payload:
     """The job in ``raw`` for a process that does not run it: the arguments, and any other large
-    value, stay the text that they are (``msgspec.Raw``), and ``dumps`` writes them unchanged. So
-    it takes little more memory than ``raw``, whatever is in it; decoded, 15 MB can take 350. Raises
-    MalformedPayload."""
+    value, stay the text that they are (``msgspec.Raw``), and ``dumps`` writes them unchanged. So it
+    takes little more memory than ``raw``; decoded, 15 MB can take 350. Raises MalformedPayload."""
     try:
         found = _decode_raw(bounded(raw))
         job = {key: _decoded(key, value) for key, value in found.items()}

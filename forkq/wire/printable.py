@@ -127,7 +127,7 @@ def signal_name(number: object) -> str:
 def keep_texts(error: BaseException) -> None:
     """Asks an error of the app for its texts, if code of the app makes them, and keeps them: called
     while the time limit of the job holds. What settles or logs the failure then asks no more."""
-    with suppress(Exception):  # the app's own code: whoever needs the texts asks again
+    with suppress(Exception):  # the app's own code: who needs the texts asks again
         if all(map(_is_plain, _chain(error))):
             return
         text = message(error, _LONGEST_KEPT)

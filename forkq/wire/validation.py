@@ -24,7 +24,7 @@ _SIMPLE: Final = frozenset((str, int, bool, type(None)))
 _USUAL: Final = frozenset(
     (*("class", "args", "queue", "retry", "jid"), *("at", "created_at", "enqueued_at"))
 )
-# How many processes a job may kill: crash records of so many fit into a payload.
+# How many processes a job may kill: their crash records fit into a payload.
 MOST_CRASHES: Final = 100
 # A larger number of seconds is a time stamp by mistake.
 _LONGEST: Final = 1e9
@@ -194,7 +194,7 @@ def with_options(job: Mapping[str, Any], options: Mapping[str, Any], name: str) 
 
 def placed(job: Mapping[str, Any], options: Mapping[str, Any], name: str) -> Payload:
     """A new dict: ``job``, the keys of a payload called ``name``, and each option at its place.
-    Raises InvalidJob for a value that an option with a place of its own cannot have."""
+    Raises InvalidJob for a value that an option with its own place cannot have."""
     changed = {**job, **options}
     for key in options:
         row = OPTIONS.get(key)

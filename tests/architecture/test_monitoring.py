@@ -24,7 +24,7 @@ DEPLOY = ROOT / "deploy"
 RULES = DEPLOY / "prometheus-rules.yaml"
 METRIC = re.compile(r"\bforkq_\w+")
 SERIES = {
-    family.shown + suffix: family
+    family.query_name + suffix: family
     for family in FAMILIES
     for suffix in (("_bucket", "_sum", "_count") if family.kind == "histogram" else ("",))
 }
@@ -130,7 +130,7 @@ def test_the_page_has_every_metric_as_it_is() -> None:
         (name, kind, tuple(re.findall(r"`(\w+)`", labels)), what)
         for name, kind, labels, what in rows
     ]
-    assert told == [(each.shown, each.kind, each.labels, each.help) for each in FAMILIES]
+    assert told == [(each.query_name, each.kind, each.labels, each.help) for each in FAMILIES]
 
 
 def test_every_alert_says_what_why_and_what_to_do() -> None:

@@ -133,7 +133,7 @@ def test_an_exporter_for_prometheus_makes_the_names_of_forkq_metrics(family: Any
     name, unit = instrument_of(family)
     ending = {"s": "_seconds", "By": "_bytes", "": ""}[unit]
     total = "_total" if family.kind == "counter" else ""
-    assert name.replace(".", "_") + ending + total == family.shown
+    assert name.replace(".", "_") + ending + total == family.query_name
 
 
 def test_the_figures_of_redis(

@@ -114,7 +114,7 @@ class ProcessorThreads:
         hand = Hand()
         try:
             while (unit := self.take(hand)) is not None:
-                unit.begin(threading.get_ident(), 1.0)
+                unit.start(threading.get_ident(), 1.0)
                 self._work(unit)
                 self.order.append(unit.payload)
                 self.fetcher.done(unit)
@@ -170,7 +170,7 @@ class InProcessChild:
             self.fetch,
             self.settler,
             self._observers,
-            self.job_log.complain,
+            self.job_log.log_problem,
             self.limits,
             tally,
             role="solo" if self._solo else "ordinary",

@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from redis import Redis
 
 from forkq.store.connection import RedisConnection
-from forkq.store.scripts import BURY, FETCH, PUT_BACK, RECOVER, REQUEUE, RETRY
+from forkq.store.scripts import BURY, FETCH, LEASE_RETURN, RECOVER, REQUEUE, RETRY
 from forkq.wire.keys import Keys
 from tests.support.fetch_calls import counted, keys_of
 from tests.support.server import Server
@@ -270,7 +270,7 @@ class Machine(RuleBasedStateMachine):
 
     @precondition(lambda self: any(map(self.mine, OWNERS)))
     @rule(owner=OWNER, count=st.integers(0, 6), gone=st.booleans())
-    def put_back(self, owner: str, count: int, gone: bool) -> None:
+    def return_to_queue(self, owner: str, count: int, gone: bool) -> None:
         """The youngest leases of an owner go back, each to the head of its queue; their permits are
         free. ``gone``: among them is one that it holds no more."""
         ranked = sorted(self.mine(owner), key=lambda lease: -int(lease.rpartition("/")[2]))
@@ -280,7 +280,7 @@ class Machine(RuleBasedStateMachine):
             self.model.queues[name].jobs.appendleft(payload)
             moves += [QUEUES.index(name) + 1, lease.rpartition("/")[2]]
         lists = KEYS.of_returns(QUEUES)
-        moved = self.connection.script(PUT_BACK, (KEYS.queues, *lists), (owner, *moves))
+        moved = self.connection.script(LEASE_RETURN, (KEYS.queues, *lists), (owner, *moves))
         assert moved == len(ranked[:count])
 
     @rule(owner=OWNER, crashed=st.booleans())

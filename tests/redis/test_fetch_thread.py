@@ -100,7 +100,7 @@ class LoopConsumer:
         if kind == "done" or (kind == "put back" and self.ran[unit.payload] > 1):
             return None
         if kind == "put back":
-            ending = ends.put_back(unit)
+            ending = ends.return_to_queue(unit)
         elif kind == "bury":
             ending = ends.bury(unit, Bury(unit.payload, None))
         elif kind == "isolate":

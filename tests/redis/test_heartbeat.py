@@ -106,7 +106,7 @@ class FakeChild:
     def performs(self, *, thread: int = 140_000_000_000_000) -> UnitOfWork:
         """A unit that is being performed from now on."""
         unit = UnitOfWork(1, "default", len(self.units) + 1, PAYLOAD)
-        unit.begin(thread + len(self.units), time.time())
+        unit.start(thread + len(self.units), time.time())
         self.units.append(unit)
         return unit
 

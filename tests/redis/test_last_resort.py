@@ -256,7 +256,7 @@ def test_the_turn_is_never_lost_whenever_an_exception_strikes() -> None:
                 if hand.reserved:
                     turn.renew(hand, time.monotonic())
             except Stray:
-                turn.recover(hand)
+                turn.drop_locks(hand)
 
     def survive() -> None:
         while not over.is_set():
@@ -308,7 +308,7 @@ def test_when_several_processors_die_no_job_runs_twice_at_once(
     process = Processor.process
 
     def die(self: Processor, unit: UnitOfWork) -> None:
-        unit.begin(threading.get_ident(), 1.0)
+        unit.start(threading.get_ident(), 1.0)
         if len(deaths) < 4:
             deaths.append(1)
             raise SystemExit

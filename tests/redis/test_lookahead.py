@@ -11,7 +11,7 @@ from redis import Redis
 
 from forkq.child.fetch import fetcher
 from forkq.limits.rules import Rules
-from forkq.store.scripts import PUT_BACK
+from forkq.store.scripts import LEASE_RETURN
 from forkq.wire.lease import UnitOfWork
 from tests.redis.in_process_child import ProcessorThreads
 from tests.redis.proxy import Proxy
@@ -154,7 +154,7 @@ def test_what_cannot_start_goes_back_though_a_reply_is_lost(redis: Redis, slow: 
     """Redis has put the jobs back, or has not: the child does not know."""
     work = Barrier(b"3000")
     with ProcessorThreads(slow.url, work, concurrency=1) as child, work:
-        slow.cut(PUT_BACK.sha)
+        slow.cut(LEASE_RETURN.sha)
         push(redis, range(4000))
         wait_until(lambda: work.stopped, deadline=SOON, what="the slow job")
         wait_left(redis, range(3001, 4000))
@@ -176,7 +176,7 @@ def test_a_damaged_queue_keeps_no_job_of_another_from_going_back(
     redis.set("queue:bad", "no list")
     child.fetcher.quiet()
     leases._capacity = 1
-    child.fetcher._put_back()
+    child.fetcher._return_surplus()
     assert child.fetcher._exchange()
     assert (redis.hlen(INFLIGHT), redis.hlen("{queue:bad}:inflight")) == (1, 2)
     assert [unit.payload for unit in leases.units().values()] == [b"0"]

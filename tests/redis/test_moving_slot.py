@@ -80,7 +80,7 @@ CALLS = {
     "retry": ENDS.retry(UNIT, Retry(5.0, b"again")).call(),
     "bury": ENDS.bury(UNIT, Bury(b"dead", None)).call(),
     "isolate": ENDS.isolate(UNIT).call(),
-    "put back": ENDS.put_back(UNIT).call(),
+    "put back": ENDS.return_to_queue(UNIT).call(),
     "requeue": Call(REQUEUE, (KEYS.queues, *KEYS.of_returns(["q"])), (f"{IDENTITY}/", 0, 1000)),
     "recover": DeadSetLimits(KEYS).recover(
         ["q"], IDENTITY, (1, f"{IDENTITY}/7", "requeue", 0, "stamped", ""), 60

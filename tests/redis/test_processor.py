@@ -644,7 +644,7 @@ def test_the_history_of_periodic_jobs_gets_each_outcome(redis: Redis, redis_serv
     class FakeCronOutcomes(CronOutcomes):
         """Remembers what it would have noted in Redis."""
 
-        def _note(self, name: str, jid: str, line: bytes) -> None:
+        def _write(self, name: str, jid: str, line: bytes) -> None:
             ended.append((jid, json.loads(line)["event"]))
 
     with (

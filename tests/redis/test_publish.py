@@ -261,7 +261,7 @@ class Deploy:
     def child(self, generation: Generation, number: int, *entries: Entry) -> Publisher:
         assignment = Assignment("default.0", None, "", -1, -1, False, generation, number)
         claim = Claim(Keys(), "app", assignment, RecordedLog(), lambda: self.at)
-        return Publisher(Keys(), {"code:app": entries}, self.log, newest=claim.holds)
+        return Publisher(Keys(), {"code:app": entries}, self.log, newest=claim.renew)
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ async def carry_out(push: Push, server: Server) -> None:
             else:
                 found.append(reply)
         if found:
-            push.note(found)
+            push.take_replies(found)
     writer.close()
     await writer.wait_closed()
 

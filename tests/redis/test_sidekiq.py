@@ -299,7 +299,7 @@ def test_a_busy_child_is_listed_with_its_work_and_counts(
 ) -> None:
     payload = b'{"class":"HardJob","args":["busy"],"jid":"b1","queue":"default","created_at":1.5}'
     unit = UnitOfWork(1, "default", 1, payload)
-    unit.begin(140_000_000_000_000, time.time())
+    unit.start(140_000_000_000_000, time.time())
     unit.progress = Progress(3, 10, "é", time.time())
     capsule = Capsule("default", (("default", 2), ("low", 1)), 4)
     config = load(None, {"tag": "mytag"}, {}, Path("/"))

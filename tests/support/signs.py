@@ -306,7 +306,7 @@ def words() -> set[str]:
         found.update(_WORD.findall(path.stem), path.name.split("."))
         if path.suffix in {".lua", ".html", ".js", ".css"} and "forkq" in path.parts:
             found.update(_WORD.findall(re.sub(r"--.*", "", path.read_text())))
-    found.update(family.shown for family in FAMILIES)
+    found.update(family.query_name for family in FAMILIES)
     found.update(folder for path in files() for folder in path.relative_to(ROOT).parts)
     for document in documents():
         for block in _FENCED.findall(document.read_text()):

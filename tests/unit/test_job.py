@@ -13,7 +13,7 @@ import pytest
 
 import forkq
 from forkq import default_client, registry
-from forkq.current_job import CurrentJob, begin, end, lease_lost
+from forkq.current_job import CurrentJob, enter_job, lease_lost, leave_job
 from forkq.errors import ForkqError, InvalidJob
 from forkq.wire.lease import Progress, UnitOfWork
 from forkq.wire.times import Moment
@@ -47,7 +47,7 @@ def pushed(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
 
 
 def running(**keys: Any) -> CurrentJob:
-    return begin({"class": "X", "args": [], **keys})
+    return enter_job({"class": "X", "args": [], **keys})
 
 
 def test_a_class_is_registered_as_module_and_qualname_unless_named() -> None:
@@ -321,7 +321,7 @@ def test_inside_perform_a_job_knows_itself() -> None:
 
 
 def test_outside_of_a_job_there_is_no_current_job() -> None:
-    end()
+    leave_job()
     with pytest.raises(ForkqError, match="outside of a running job"):
         forkq.current_job()
 
@@ -394,9 +394,9 @@ def test_what_is_pushed_is_json(pushed: FakeClient) -> None:
 def unit() -> Iterator[UnitOfWork]:
     """The unit of a job that this thread performs."""
     unit = UnitOfWork(1, "q", 1, b"{}")
-    begin({"class": "X", "args": [], "jid": "abc"}, unit)
+    enter_job({"class": "X", "args": [], "jid": "abc"}, unit)
     yield unit
-    end()
+    leave_job()
 
 
 def progress_of(unit: UnitOfWork) -> tuple[float, float | None, str]:
@@ -468,7 +468,7 @@ def test_without_a_unit_progress_goes_nowhere() -> None:
     Alone().perform()
     running().progress(1, 2)
     registry.lookup("L").make(forkq.current_job())()
-    end()
+    leave_job()
 
 
 def test_a_job_learns_that_its_lease_was_lost(unit: UnitOfWork) -> None:
@@ -490,5 +490,5 @@ def test_outside_of_a_job_no_lease_is_lost(unit: UnitOfWork) -> None:
     helper.start()
     helper.join(5)
     assert answers == [False, True]
-    end()
+    leave_job()
     assert lease_lost() is False

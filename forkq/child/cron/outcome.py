@@ -47,9 +47,9 @@ class CronOutcomes(JobObserver):
         if type(name) is not str or type(run.jid) is not str or run.unit.lost:
             return  # not a periodic job, or not written by forkq
         line = history.line(outcome, jid=run.jid, elapsed=round(run.elapsed, 3))
-        self._note(name, run.jid, line)
+        self._write(name, run.jid, line)
 
-    def _note(self, name: str, jid: str, line: bytes) -> None:
+    def _write(self, name: str, jid: str, line: bytes) -> None:
         """If Redis does not take it, the history lacks a line, and the entry's latest jid stays
         noted. The clock does not rely on that note: it looks for the job."""
         keys = (self._keys.cron_pending, self._keys.cron_runs(name))

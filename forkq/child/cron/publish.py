@@ -119,17 +119,17 @@ class Publisher:
             if not self._newest(connection):
                 return False
             published = connection.call("HGETALL", self._keys.cron)
-            held = self._held(connection, published)
-            changes = list(self._changes(published, held))
+            foreign = self._foreign(connection, published)
+            changes = list(self._changes(published, foreign))
             refused = self._apply(connection, changes) if changes else set()
             self._log_changes([change for change in changes if change.name not in refused])
             if not refused:
                 self._has_published = True
-                self._warn_of_held(held)
-                return bool(held)
+                self._warn_of_foreign(foreign)
+                return bool(foreign)
         return True
 
-    def _held(
+    def _foreign(
         self, connection: RedisConnection, published: Mapping[bytes, bytes]
     ) -> dict[str, str]:
         """The names of ours that another origin has published and its service runs, by name."""
@@ -144,13 +144,13 @@ class Publisher:
         return {name: old.origin for name, old in others.items() if old.service not in gone}
 
     def _changes(
-        self, published: Mapping[bytes, bytes], held: Mapping[str, str]
+        self, published: Mapping[bytes, bytes], foreign: Mapping[str, str]
     ) -> Iterator[EntryChange]:
         """The changes to make, one for each name."""
         for name, entry in self._entries.items():
             raw = published.get(name.encode(), b"")
             old = _decoded(raw)
-            if name not in held and old != entry:
+            if name not in foreign and old != entry:
                 taken = old is not None and old.origin not in self._origins
                 restored = self._has_published and old is None
                 afresh = entry.restarts(old) and not restored
@@ -180,10 +180,10 @@ class Publisher:
             write = self._log.warning if event in (_REMOVED, _REPAIRED) else self._log.info
             write(event, names=names)
 
-    def _warn_of_held(self, held: Mapping[str, str]) -> None:
-        """One line for each origin that holds names of ours."""
-        for origin in sorted(set(held.values())):
-            names = sorted(name for name, holder in held.items() if holder == origin)
+    def _warn_of_foreign(self, foreign: Mapping[str, str]) -> None:
+        """One line for each origin that has names of ours."""
+        for origin in sorted(set(foreign.values())):
+            names = sorted(name for name, holder in foreign.items() if holder == origin)
             event = _ADDED_BY_HAND if origin == "api" else _HELD
             self._log_once.warning((event, *names, origin), event, names=names, origin=origin)
 
@@ -244,8 +244,8 @@ class Claim:
         self._newer = b""
         self._since = 0.0
 
-    def holds(self, connection: RedisConnection) -> bool:
-        """Claims, or renews the claim, with one command. False: a newer child has it. Raises
+    def renew(self, connection: RedisConnection) -> bool:
+        """Takes or renews the claim, with one command. False: a newer child has it. Raises
         ConnectionLost or RedisError."""
         newer = self._claim(connection, b"")
         if newer is None:

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TypeAlias
 from ...store.connection import Call, RedisConnection, ResponseError, damaged_among
 from ...store.dead_set import DeadSetLimits
 from ...store.redis_py import exceptions
-from ...store.scripts import ISOLATE, PUT_BACK, RETRY
+from ...store.scripts import ISOLATE, LEASE_RETURN, RETRY
 from ...wire import lease
 from ...wire.keys import Keys
 from ...wire.lease import UnitOfWork
@@ -117,13 +117,13 @@ class Ends:
         ending.released = lambda: self.held.discard(held)
         return ending
 
-    def put_back(self, unit: UnitOfWork) -> Ending:
+    def return_to_queue(self, unit: UnitOfWork) -> Ending:
         """Returns the job to the head of its queue, or of its suspects."""
         solo = lease.is_solo(self.identity)
         keys = self.keys.of_suspects if solo else self.keys
         lists = keys.of_returns([unit.queue_name])
         arguments = (lease.owner(self.identity), 1, unit.sequence)
-        call = Call(PUT_BACK, (keys.queues, *lists), arguments)
+        call = Call(LEASE_RETURN, (keys.queues, *lists), arguments)
         return Ending(unit, lists[0], lambda: call)
 
     def _lease(self, unit: UnitOfWork) -> str:

@@ -36,7 +36,7 @@ _TRIES_CEILING: Final = 10_000
 _WINDOW_CEILING: Final = 1e9
 
 # Called with an error in the app's own hook or payload, and a line on what it changes.
-Complain: TypeAlias = Callable[[BaseException, str], None]
+AddProblem: TypeAlias = Callable[[BaseException, str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ Decision: TypeAlias = "Retry | Bury | Drop"
 
 
 def decide(
-    unit: UnitOfWork, spec: JobSpec | None, error: BaseException, complain: Complain
+    unit: UnitOfWork, spec: JobSpec | None, error: BaseException, add_problem: AddProblem
 ) -> Decision:
     """The decision after ``error``. ``spec`` is given if the job's own ``perform`` raised it: then
     its hooks and options count (the inner ring), else the payload alone does (the outer ring)."""
@@ -82,21 +82,21 @@ def decide(
         return Bury(wrap_malformed(unit.payload, unit.queue_name, malformed), None)
     marks.clear(job)
     if isinstance(error, Crashed):
-        return _after_crashes(job, unit, error, complain)
+        return _after_crashes(job, unit, error, add_problem)
     if isinstance(error, UnknownVersion):
-        return _buried(job, unit, error, complain)
-    limit = _limit(job, spec, complain)
+        return _buried(job, unit, error, add_problem)
+    limit = _limit(job, spec, add_problem)
     if limit is None:
         return Drop(job)
     count = _record(job, unit, error)
     if _exhausted(job, count, limit):
-        return _give_up(job, unit, spec, error, complain)
-    verdict, delay = _delay(job, spec, count, error, complain)
+        return _give_up(job, unit, spec, error, add_problem)
+    verdict, delay = _delay(job, spec, count, error, add_problem)
     if verdict == DISCARD:
         return Drop(None)
     if verdict == KILL:
-        return _give_up(job, unit, spec, error, complain)
-    return _written(unit, job, lambda payload: Retry(now() + delay, payload), complain)
+        return _give_up(job, unit, spec, error, add_problem)
+    return _written(unit, job, lambda payload: Retry(now() + delay, payload), add_problem)
 
 
 def postpone(unit: UnitOfWork) -> Postpone:
@@ -123,25 +123,27 @@ def postponed_too_long(noted: Any) -> UnknownVersion | None:
 
 
 def _after_crashes(
-    job: Payload, unit: UnitOfWork, error: BaseException, complain: Complain
+    job: Payload, unit: UnitOfWork, error: BaseException, add_problem: AddProblem
 ) -> Decision:
     """The decision for a job that has killed too many processes: no retry, even if its ``retry``
     allows one."""
     if job.get("on_crash") == "discard":
         return Drop(None)
-    return _buried(job, unit, error, complain)
+    return _buried(job, unit, error, add_problem)
 
 
-def _buried(job: Payload, unit: UnitOfWork, error: BaseException, complain: Complain) -> Decision:
+def _buried(
+    job: Payload, unit: UnitOfWork, error: BaseException, add_problem: AddProblem
+) -> Decision:
     """The decision for a job that no retry can help."""
     if job.get("dead") is False:
         return Drop(job)
     _write_error(job, unit, error)
     stamp_failure(job)
-    return _written(unit, job, lambda payload: Bury(payload, job), complain)
+    return _written(unit, job, lambda payload: Bury(payload, job), add_problem)
 
 
-def _limit(job: Payload, spec: JobSpec | None, complain: Complain) -> int | None:
+def _limit(job: Payload, spec: JobSpec | None, add_problem: AddProblem) -> int | None:
     """How often the job may be retried; None: never."""
     if job.get("retry") is None:
         job["retry"] = spec.options.get("retry", True) if spec else True
@@ -152,7 +154,9 @@ def _limit(job: Payload, spec: JobSpec | None, complain: Complain) -> int | None
         return DEFAULT_RETRIES
     if type(retry) is int:
         return retry
-    complain(InvalidJob(f"retry is {retry!r}"), f"`retry` is no number; taken as {DEFAULT_RETRIES}")
+    add_problem(
+        InvalidJob(f"retry is {retry!r}"), f"`retry` is no number; taken as {DEFAULT_RETRIES}"
+    )
     return DEFAULT_RETRIES
 
 
@@ -185,7 +189,7 @@ def _write_error(job: Payload, unit: UnitOfWork, error: BaseException) -> None:
 
 
 def _delay(
-    job: Payload, spec: JobSpec | None, count: int, error: BaseException, complain: Complain
+    job: Payload, spec: JobSpec | None, count: int, error: BaseException, add_problem: AddProblem
 ) -> tuple[str, float]:
     """The verdict of the job's hook, DISCARD or KILL; or "" and the seconds to wait."""
     wanted: Any = None
@@ -193,14 +197,14 @@ def _delay(
         try:
             wanted = call_hook(spec.retry_in, count, error, _copy(job))
         except BaseException as bad:  # noqa: BLE001 - the app's own code, SystemExit too
-            complain(bad, "retry_in failed; the default delay is used")
+            add_problem(bad, "retry_in failed; the default delay is used")
     if isinstance(wanted, str) and wanted in (DISCARD, KILL):
         return str(wanted), 0.0
     tries = min(count, _TRIES_CEILING)
     usable = type(wanted) in (int, float) and 0 < wanted <= sys.float_info.max
     if wanted is not None and not usable:
-        odd = InvalidJob(f"retry_in returned {_shown(wanted)}")
-        complain(odd, "retry_in returned no positive number; the default delay is used")
+        odd = InvalidJob(f"retry_in returned {_value_text(wanted)}")
+        add_problem(odd, "retry_in returned no positive number; the default delay is used")
     base = float(wanted) if usable else tries**4 + 15.0
     return "", base + random.uniform(0, 10 * (tries + 1))
 
@@ -209,7 +213,7 @@ def _copy(job: Payload) -> Payload:
     return loads(dumps(job))
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     try:
         return repr(value)[:100]
     except BaseException:  # noqa: BLE001 - the app's own code
@@ -226,21 +230,25 @@ def _exhausted(job: Payload, count: int, limit: int) -> bool:
 
 
 def _give_up(
-    job: Payload, unit: UnitOfWork, spec: JobSpec | None, error: BaseException, complain: Complain
+    job: Payload,
+    unit: UnitOfWork,
+    spec: JobSpec | None,
+    error: BaseException,
+    add_problem: AddProblem,
 ) -> Decision:
     if spec is not None and spec.retries_exhausted is not None:
         try:
             if call_hook(spec.retries_exhausted, _copy(job), error) == DISCARD:
                 return Drop(None)
         except BaseException as bad:  # noqa: BLE001 - the app's own code, SystemExit too
-            complain(bad, "retries_exhausted failed; the job is buried all the same")
+            add_problem(bad, "retries_exhausted failed; the job is buried all the same")
     if job.get("dead") is False:
         return Drop(job)
-    return _written(unit, job, lambda payload: Bury(payload, job), complain)
+    return _written(unit, job, lambda payload: Bury(payload, job), add_problem)
 
 
 def _written(
-    unit: UnitOfWork, job: Payload, outcome: Callable[[bytes], Decision], complain: Complain
+    unit: UnitOfWork, job: Payload, outcome: Callable[[bytes], Decision], add_problem: AddProblem
 ) -> Decision:
     """The decision ``outcome`` with the job as JSON. A job that cannot be written as JSON is buried
     as it came. A large one gets its queue first: behind its arguments, a long error would keep the
@@ -251,7 +259,7 @@ def _written(
             payload = dumps({"queue": unit.queue_name, **job})
         return outcome(payload)
     except InvalidJob as bad:
-        complain(bad, "the job cannot be written again; buried as it came")
+        add_problem(bad, "the job cannot be written again; buried as it came")
         return Bury(unit.payload, job)
 
 

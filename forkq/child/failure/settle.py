@@ -87,9 +87,9 @@ class Settler:
         tail."""
         self._settle(self._ends.isolate(unit, held, last=last), until=until)
 
-    def put_back(self, unit: UnitOfWork) -> None:
+    def return_to_queue(self, unit: UnitOfWork) -> None:
         """Returns the job to the head of its queue. If Redis refuses: as ``retry``."""
-        self._settle(self._ends.put_back(unit))
+        self._settle(self._ends.return_to_queue(unit))
 
     def again_in_time(self) -> bool:
         """Tells again what Redis has not taken, with growing pauses as long as it goes on refusing.
@@ -105,12 +105,12 @@ class Settler:
             if until == "told":
                 self._wait_for(ending)
                 return
-            ending.told = self._note
+            ending.told = self._retry_if_refused
             self._fetcher.done(ending.unit, ending)
             if until == "sent":
                 self._fetcher.flush(ending, wait=False)
         except BaseException:
-            self._fetcher.recover()
+            self._fetcher.drop_locks()
             raise
 
     def _wait_for(self, ending: Ending) -> None:
@@ -128,7 +128,7 @@ class Settler:
                     return
         self._on_parked()
 
-    def _note(self, outcome: Outcome) -> None:
+    def _retry_if_refused(self, outcome: Outcome) -> None:
         """Has the heartbeat retry an end that Redis refused, for which the processor no longer
         waits."""
         if outcome == "refused":

@@ -24,7 +24,7 @@ from redis.exceptions import NoScriptError
 from ...config.capsule import Capsule
 from ...limits.patterns import decoded_names
 from ...store.connection import Call, DamagedKey, RedisConnection, ResponseError, pack
-from ...store.scripts import FETCH, FETCH_SUSPECTS, PUT_BACK, QUEUES_IN_FLIGHT, REQUEUE, Script
+from ...store.scripts import FETCH, FETCH_SUSPECTS, LEASE_RETURN, QUEUES_IN_FLIGHT, REQUEUE, Script
 from ...store.server_time import ServerTime
 from ...wire.keys import Keys
 from ...wire.lease import UnitOfWork, owner
@@ -354,7 +354,7 @@ class FetchChannel:
 
     # What goes back
 
-    def put_back(self, units: Sequence[UnitOfWork]) -> bool:
+    def return_leases(self, units: Sequence[UnitOfWork]) -> bool:
         """Returns these, the youngest first, to the head of their queues. A lease that is gone
         changes nothing. False if a queue is damaged: the leases of others may stay, too. Not while
         an exchange is under way."""
@@ -362,7 +362,7 @@ class FetchChannel:
         numbers = {name: number for number, name in enumerate(queues, 1)}
         moves = [part for unit in units for part in (numbers[unit.queue_name], unit.sequence)]
         keys = (self._keys.queues, *self._keys.of_returns(queues))
-        complete = self._try(PUT_BACK, keys, (self._owner, *moves)) is not None
+        complete = self._try(LEASE_RETURN, keys, (self._owner, *moves)) is not None
         self._queues.changed(None)  # Redis does not tell this connection of its own changes
         return complete
 

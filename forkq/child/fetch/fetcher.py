@@ -1,14 +1,15 @@
 """The one fetcher of a child: leases jobs for its consumers, and tells Redis how they ended.
 
-It has no thread. Whoever drives it calls ``step`` again and again: it plans, exchanges with Redis,
-or waits. That is the processor whose turn it is (fetch_turn.py), while another one may send the
-next fetch between two jobs, and a watch looks while all are busy; or a thread (fetch_thread.py).
+It has no thread. The thread that drives it calls ``step`` again and again: it plans, exchanges with
+Redis, or waits: the processor whose turn it is (fetch_turn.py), while another one may send the next
+fetch between two jobs, and a watch looks while all are busy; or a thread (fetch_thread.py).
 
 A fetch tells how jobs ended. It brings those that can begin now, or within some milliseconds
 (plan.py). What does not start in that time goes back. A solo child fetches one suspect at a time.
 
 After a failure this child no longer knows which leases Redis has for it. It compares them before it
-fetches on: what has ended is told, and Redis returns each lease that is unknown here."""
+fetches on: what has ended is told, and Redis returns each lease that is unknown here.
+"""
 
 from __future__ import annotations
 
@@ -60,14 +61,14 @@ class Fetcher:
         self._outage = outage.part("redis gives no jobs", "redis gives jobs again")
         self._backoff = reconnect_backoff(channel.connection)
         self._waker = Waker()  # wakes the driver
-        self._lock = threading.RLock()  # an RLock knows its owner: see recover
+        self._lock = threading.RLock()  # an RLock knows its owner: see drop_locks
         self._mode: Literal["on", "paused", "quiet"] = "on"
         self._state: FetchState = "plenty"
         self._plan = FetchPlan()
         self._look_at = inf  # for the reply under way (monotonic); infinity: none is
         self._fresh_until = 0.0  # times.steady: until then no ready unit has an old lease
         self._news: SimpleQueue[bool] = SimpleQueue()  # for the watch
-        self.watch: Literal["none", "wanted", "asleep", "awake"] = "none"
+        self.watch: Literal["none", "wanted", "paused", "running"] = "none"
 
     # What consumers ask
 
@@ -132,9 +133,9 @@ class Fetcher:
         return count.ready + count.running == 0 and not self.owes
 
     def flush(self, ending: Ending | None = None, *, wait: bool = True) -> bool:
-        """Has Redis told of ``ending``, or of all that has ended. A driver that waits has the
-        channel, and does it. Once quiet, leases are compared, too, if they must be. Does not
-        ``wait``: leaves the reply to the next driver. False if Redis failed."""
+        """Tells Redis ``ending``, or all that has ended. A driver that waits has the channel, and
+        does it. Once quiet, leases are compared, too, if they must be. Does not ``wait``: leaves
+        the reply to the next driver. False if Redis failed."""
         with self._lock:
             if self._state == "waiting":
                 self._waker.wake()
@@ -167,15 +168,14 @@ class Fetcher:
     # What drivers do
 
     def step(self) -> bool:
-        """Does one step of the table in plan.py. False once quiet, when Redis knows all ends or is
-        away."""
+        """Does one step of the table in plan.py. False once quiet, if no end is left to tell."""
         if self._mode == "quiet":
             return self._has_news() and self._exchange()
         seen = self._state
         if seen == "tracked" and self._channel.under_way is None:
             self._wait(seen)
         elif not self._exchange():
-            self._rest(self._backoff.pause())
+            self._wait_out(self._backoff.pause())
         else:
             count = self._leases.count()
             if not count.ready and not (self._channel.tracks and self._free(count)):
@@ -183,24 +183,24 @@ class Fetcher:
         return True
 
     def look(self, pause: float | None) -> float | None:
-        """Does what is due while all processors perform. The watch calls it after a pause, or at
-        news. Returns the next pause; None: until there is news."""
+        """Does what is due while all processors perform; the watch calls it. Returns the next
+        pause; None: until there is news."""
         with suppress(Empty):
             self._news.get(timeout=pause)
-        self.watch = "awake"
+        self.watch = "running"
         found = self._look()
         if found is None:
-            self.watch = "asleep"
+            self.watch = "paused"
             found = self._look()  # for what came before
         return found
 
     def note_watch(self, *, on: bool) -> None:
         """A thread calls ``look`` from now on, or none does: then nothing is leased ahead."""
-        self.watch = "awake" if on else "none"
+        self.watch = "running" if on else "none"
         self._news.put(True)
 
-    def recover(self) -> None:
-        """An exception ended a call here of this thread, perhaps between a fetch and its reply."""
+    def drop_locks(self) -> None:
+        """After an exception in a call of this thread: drops its lock. Leases must be compared."""
         self._leases.must_compare = True
         with suppress(RuntimeError):  # another thread holds it
             self._lock.release()
@@ -229,16 +229,16 @@ class Fetcher:
     def _wait_for_change(self) -> bool:
         """Waits until Redis says that a key changed. False if the wait ended for another reason."""
         if not self._channel.tracks:
-            self._rest(self._pace.next_poll_pause())
+            self._wait_out(self._pace.next_poll_pause())
             return False
         want = min(self._free(self._leases.count()), self._pace.fitting)
         notified = self._channel.wait(self._waker.fd, want)
         if notified and (pause := self._pace.woken(monotonic())):
-            self._rest(pause)
+            self._wait_out(pause)
             self._channel.read_changes()
         return notified
 
-    def _rest(self, seconds: float) -> None:
+    def _wait_out(self, seconds: float) -> None:
         """Waits out a pause, unless the child goes quiet or there is an end to tell."""
         self._pace.tiny_jobs = 0
         deadline = monotonic() + seconds
@@ -275,7 +275,7 @@ class Fetcher:
     def _exchange_once(self) -> bool:
         channel = self._channel
         if self._leases.must_compare:
-            self._compare(keep=self._leases.known)
+            self._compare(keep=self._leases.sequences)
         at_once = channel.under_way is None
         if at_once and not (self._state == "notified" and self._request_prepared()):
             self._request()
@@ -322,7 +322,7 @@ class Fetcher:
         self._state = plan.state_after(self._state, reply.want, short=short, tracked=tracked)
         if self._leases.add(reply.units):
             self._fresh_until = reply.asked + _OLD_LEASE
-        if self.watch in ("asleep", "awake"):
+        if self.watch in ("paused", "running"):
             self._watch_over(brought=bool(reply.units))
         if reply.lease_gone:
             self.look_for_lost(self._channel.connection)
@@ -348,7 +348,7 @@ class Fetcher:
             self._compare_in_time()
         if plan.is_time_to_send(self._plan.low, self._leases.count()):
             self._request()
-            if self.watch == "asleep":  # each processor may be busy when the reply comes
+            if self.watch == "paused":  # each processor may be busy when the reply comes
                 self._news.put(True)
         return True
 
@@ -372,7 +372,7 @@ class Fetcher:
         return count.free if self._mode == "on" else 0
 
     def _ahead(self, count: Leased) -> int:
-        """How many jobs may be asked for, more than can begin; 0 where nothing is leased ahead."""
+        """How many jobs may be asked for, leased ahead included."""
         if self._mode != "on" or not self._plan.depth or self.watch in ("none", "wanted"):
             return 0
         if count.parked or self._pace.is_ruled(monotonic()):
@@ -403,7 +403,7 @@ class Fetcher:
         if reply_at is not None and (is_late or reply_at <= now):
             self._take_in()  # what it brings is younger: it goes back first
         if is_late:
-            self._put_back()
+            self._return_surplus()
         if channel.under_way is None:
             count = self._make_plan()
             quiet, now = self._mode == "quiet", monotonic()
@@ -423,13 +423,13 @@ class Fetcher:
         cannot_keep = self._mode == "quiet" or self._pace.is_ruled(monotonic())
         is_due = is_surplus or under_way is not None or (brought and self._plan.expects_ends)
         if is_surplus and under_way is None and cannot_keep:
-            self._put_back()
-        elif self.watch == "asleep" and is_due:
+            self._return_surplus()
+        elif self.watch == "paused" and is_due:
             self._news.put(True)
 
-    def _put_back(self) -> None:
+    def _return_surplus(self) -> None:
         if surplus := self._leases.take_surplus():
-            if not self._channel.put_back(surplus):
+            if not self._channel.return_leases(surplus):
                 self._leases.must_compare = True  # so that the jobs of the other queues go back
             self._leases.returned()
             self._state = plan.state_after_loss(self._state)
@@ -451,8 +451,8 @@ class Fetcher:
         self._channel.disconnect(self._leases)
 
     def _confirm_old(self) -> bool:
-        """Compares leases if ready units have old ones: no such unit may begin until Redis has told
-        which are lost (lost_leases.py). False if the child is quiet by then."""
+        """Compares leases if ready units have old ones: none may begin until Redis has told which
+        are lost (lost_leases.py). False if the child is quiet by then."""
         since, oldest = steady() - _OLD_LEASE, self._leases.count().oldest_lease
         if oldest == inf:
             return True
@@ -470,9 +470,9 @@ class Fetcher:
 
     def _compare_in_time(self) -> None:
         """Compares leases now and then: a late command of a connection that was given up may have
-        leased jobs that are unknown here."""
+        leased unknown jobs."""
         if (now := steady()) >= self._leases.compared_at + _COMPARE_EVERY:
-            self._return_all_but(self._leases.known(), now)
+            self._return_all_but(self._leases.sequences(), now)
             self._channel.note_queues_again()
 
     def _compare(self, keep: Callable[[], Iterable[int]]) -> bool:

@@ -134,7 +134,7 @@ class Leases:
         """All that are in flight, by sequence number. Those that are ready come last."""
         return self._in_flight.copy()
 
-    def known(self) -> tuple[int, ...]:
+    def sequences(self) -> tuple[int, ...]:
         """The sequence numbers of all whose lease may stand in Redis."""
         # In this order: a unit goes from in flight to ended. Each copy is one step, even without
         # the GIL; list(deque) and tuple(dict) are loops there, and fail when another thread adds.
@@ -224,7 +224,7 @@ class Leases:
 
     def take_surplus(self) -> list[UnitOfWork]:
         """Takes the ready units that no processor is free for, youngest first. They are in flight
-        no more. ``returned`` follows; after an exception, ``known`` leaves them out."""
+        no more. ``returned`` follows; after an exception, ``sequences`` leaves them out."""
         move = moves(self._ready, self._surplus)
         with suppress(IndexError):  # processors take from the other end
             while self.count().has_surplus:

@@ -60,7 +60,7 @@ _SHORTEST_BUSY: Final = 0.0001  # of the time with jobs to start
 _SHORTEST_RUN: Final = 1e-6
 _GROWTH: Final = 4  # times what was leased ahead before, at most
 _LONG: Final = 0.001  # from this run time on, the end of each job is expected by itself
-_TOO_LONG: Final = 200  # jobs of more than so many round trips gain nothing
+_TOO_LONG: Final = 200  # round trips: a job that takes longer gains nothing
 _MUCH_LONGER: Final = 8  # times the mean
 _MOST: Final = 2000
 _SHARE: Final = 1 / 8  # of a round trip that is longer than those before
@@ -97,8 +97,8 @@ _POLL_LONGEST: Final = 1.0
 @dataclass(frozen=True, slots=True)
 class FetchPlan:
     """How far a child leases ahead. ``depth``: how many jobs may be leased and not started.
-    ``low``: with so many left the next fetch is due; -1: not before ``due_at`` (monotonic), at the
-    latest. ``expects_ends``: whether that depends on the ends of the jobs in progress."""
+    ``low``: how many are left when the next fetch is due; -1: not before ``due_at`` (monotonic), at
+    the latest. ``expects_ends``: whether that depends on the ends of the jobs in progress."""
 
     depth: int = 0
     low: int = 0
@@ -291,7 +291,7 @@ def first_look(pace: FetchPace, sent_at: float) -> float:
     return sent_at + _FIRST_LOOK * pace.round_trip
 
 
-# What the watch needs, while each processor performs and none of them is between two jobs.
+# What the watch needs, while each processor performs and no processor is between two jobs.
 
 
 def is_due_while_all_are_busy(

@@ -139,7 +139,7 @@ class QueueGroup:
             at = until.get(name)
             if at is None or not self._is_open(name):
                 continue
-            del self._open[self._place(name)]
+            del self._open[self._index(name)]
             if at != inf:
                 heapq.heappush(self._blocked_until, (at, name))
         self.offered = [name for name in self.offered if name not in until]
@@ -148,15 +148,15 @@ class QueueGroup:
     def _next(self, most: int, *, turning: bool) -> list[str]:
         """The next open queues, at most ``most`` of them, in order. With ``turning`` they begin
         after the last queue that was taken from."""
-        at = self._place(self._after, bisect_right) if turning and self._after else 0
+        at = self._index(self._after, bisect_right) if turning and self._after else 0
         found = self._open[at : at + most]
         return found + self._open[: min(at, most - len(found))]
 
     def _is_open(self, name: str) -> bool:
-        at = self._place(name)
+        at = self._index(name)
         return at < len(self._open) and self._open[at] == name
 
-    def _place(self, name: str, bisect: Callable[..., int] = bisect_left) -> int:
+    def _index(self, name: str, bisect: Callable[..., int] = bisect_left) -> int:
         return bisect(self._open, self._order(name), key=self._order)
 
     def _sorted(self, names: Iterable[str]) -> list[str]:
@@ -349,7 +349,7 @@ class FetchQueues:
                 self._asked[name], self._last = monotonic() + _ASKED_FOR, None
             if key not in self._tracked or why == b"uncounted":
                 is_tracked = False
-            elif may_block and why not in {b"held", b"busy"}:
+            elif may_block and why not in {b"process_limit", b"busy"}:
                 blocked[name] = inf
         dues += [entry.block(blocked) for entry in self._groups]
         self.blocked_until = min(dues, default=inf)

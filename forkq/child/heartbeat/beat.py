@@ -1,6 +1,6 @@
 """The heartbeat: at an interval, and on news, it runs a list of tasks in Redis (tasks.py).
 
-A thread of its own with a connection of its own, so that a slow Redis never delays an order from
+It has its own thread and its own connection, so that a slow Redis never delays an order from
 the master. It is punctual while processors compute in Python: each of its few system calls waits
 for the interpreter's lock once. A C call that keeps that lock stops this thread too. Then the clock
 of this host tells others that the child lives (clock/sweep.py).
@@ -110,9 +110,9 @@ class Heartbeat:
         while not self._ended:
             self._next_beat = time.monotonic() + INTERVAL
             self.beat()
-            self._rest()
+            self._wait_for_next()
 
-    def _rest(self) -> None:
+    def _wait_for_next(self) -> None:
         """Waits for the next beat, or news; meanwhile retries what is parked."""
         while not self._news.is_set() and (left := self._next_beat - time.monotonic()) > 0:
             pause = min(left, _RETRY_PARKED_EVERY) if self._is_parked_left() else left

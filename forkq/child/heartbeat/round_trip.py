@@ -32,10 +32,10 @@ class RoundTrip:
         many processors may have kept this thread from the CPU meanwhile."""
         sent = time.perf_counter()
         reply = exchange()
-        self.note(time.perf_counter() - sent, busy)
+        self.add(time.perf_counter() - sent, busy)
         return reply
 
-    def note(self, seconds: float, busy: int) -> None:
+    def add(self, seconds: float, busy: int) -> None:
         """Takes a sample."""
         self.microseconds = int(seconds * 1e6)
         if seconds <= _SLOW:

@@ -1,4 +1,4 @@
-"""The counts of a child, made without locks: each processor has a tally of its own.
+"""The counts of a child, made without locks: each processor has its own tally.
 
 One thread writes each count, and it only grows. The heartbeat adds the tallies up and subtracts
 what it has flushed before (stats_flush.py), so nothing is lost between two threads.

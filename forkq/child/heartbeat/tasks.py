@@ -128,7 +128,7 @@ class WriteRecord(HeartbeatTask):
         self._round_trip = round_trip
         self._tasks_after_gap = after_gap
         self._was_written = False
-        self._in_doubt = False
+        self._may_be_lost = False
 
     def run(self, connection: RedisConnection, now: Snapshot) -> float:
         written = self._record.write(
@@ -138,11 +138,11 @@ class WriteRecord(HeartbeatTask):
             quiet=now.quiet,
             refused=now.refused,
         )
-        if written.fresh or self._in_doubt:
+        if written.fresh or self._may_be_lost:
             if self._was_written:
                 for task in self._tasks_after_gap:
                     task.after_gap()
-            self._was_written, self._in_doubt = True, False
+            self._was_written, self._may_be_lost = True, False
         if written.refused is not None:
             raise written.refused
         return NEXT_BEAT
@@ -150,7 +150,7 @@ class WriteRecord(HeartbeatTask):
     def after_lost_reply(self) -> None:
         """Notes that the beat may have written a record that was gone: the next beat cannot see the
         gap."""
-        self._in_doubt = True
+        self._may_be_lost = True
 
     def finish(self, connection: RedisConnection, now: Snapshot) -> None:
         self._record.remove(connection)

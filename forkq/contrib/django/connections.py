@@ -1,6 +1,6 @@
 """The database connections of a job: renewed before it, closed after it, as with a request.
 
-Django gives each thread connections of its own. In a web process signals of requests renew them;
+Django gives each thread its own connections. In a web process signals of requests renew them;
 in a child, without this, a connection that has died would fail every later job of its thread.
 """
 
@@ -34,7 +34,7 @@ def renewed() -> Iterator[None]:
 
 def leave_to_master() -> None:
     """Handler of ``fork``: what the master has opened with ``preload`` is the master's. This child
-    makes connections of its own. It closes none, for that would end the master's session."""
+    makes its own connections. It closes none, for that would end the master's session."""
     for connection in connections.all(initialized_only=True):
         _of_master.append(connection)
         del connections[connection.alias]

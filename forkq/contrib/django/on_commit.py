@@ -15,7 +15,7 @@ from ...client import transactions
 
 def obey_setting(**_change: Any) -> None:
     """Lets each push wait, if FORKQ_ON_COMMIT says so. A test may change that."""
-    transactions.hold_all = getattr(settings, "FORKQ_ON_COMMIT", False) is True
+    transactions.all_wait = getattr(settings, "FORKQ_ON_COMMIT", False) is True
 
 
 def on_commit(send: Callable[[], None]) -> None:

@@ -100,7 +100,7 @@ def _run(task: Task[Any, Any], job: dict[str, Any]) -> None:
     except BaseException as error:
         result.errors.append(_described(error))
         _set(result, status=TaskResultStatus.READY)
-        backend.store.note(result)
+        backend.store.save_if_possible(result)
         raise
     _end(result, backend, status=TaskResultStatus.SUCCESSFUL, _return_value=value)
 
@@ -110,13 +110,13 @@ def _begin(result: TaskResult[Any, Any], backend: Backend) -> None:
     started = result.started_at or now
     _set(result, status=TaskResultStatus.RUNNING, started_at=started, last_attempted_at=now)
     result.worker_ids.append(f"{socket.gethostname()}:{os.getpid()}")
-    backend.store.note(result)
+    backend.store.save_if_possible(result)
     task_started.send(type(backend), task_result=result)
 
 
 def _end(result: TaskResult[Any, Any], backend: Backend, **values: Any) -> None:
     _set(result, finished_at=timezone.now(), **values)
-    backend.store.note(result)
+    backend.store.save_if_possible(result)
     task_finished.send(type(backend), task_result=result)
 
 

@@ -96,7 +96,7 @@ class TaskStore:
         with client.connection() as connection:
             connection.call("SET", client.keys.task(result.id), _encoded(result), "EX", self._ttl)
 
-    def note(self, result: TaskResult[Any, Any]) -> None:
+    def save_if_possible(self, result: TaskResult[Any, Any]) -> None:
         """Writes the record in a child, if that is possible. A task does not fail, and run again,
         because Redis could not take its state."""
         try:

@@ -95,7 +95,7 @@ def _payload(result: TaskResult[Any, Any]) -> dict[str, Any]:
 
 
 def _when_committed(call: Callable[[], None]) -> None:
-    if transactions.hold_all and transactions.on_commit is not None:
+    if transactions.all_wait and transactions.on_commit is not None:
         transactions.on_commit(call)
     else:
         call()

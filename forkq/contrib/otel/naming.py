@@ -18,7 +18,7 @@ class Naming:
     system: str
     name_by: NameBy
 
-    def span(self, operation: str, queue: str, job: str) -> str:
+    def span_name(self, operation: str, queue: str, job: str) -> str:
         """The name of a span, such as "process mail"."""
         return f"{operation} {queue if self.name_by == 'queue' else job}"
 

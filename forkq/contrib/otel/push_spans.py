@@ -41,7 +41,7 @@ class OtelPushSpans:
             return call()  # the client says what is wrong
         queue, name = text(job.get("queue")) or DEFAULT_QUEUE, name_of(job)
         with self._tracer.start_as_current_span(
-            self._naming.span("send", queue, name),
+            self._naming.span_name("send", queue, name),
             kind=SpanKind.PRODUCER,
             attributes=self._naming.attributes("send", queue, name),
         ) as span:

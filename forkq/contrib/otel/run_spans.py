@@ -35,7 +35,7 @@ class RunSpans(RunObserver):
         pushed = trace.get_current_span(carried).get_span_context()
         links = [Link(pushed)] if self._propagation == "link" and pushed.is_valid else None
         span = self._tracer.start_span(
-            self._naming.span("process", run.queue, run.name),
+            self._naming.span_name("process", run.queue, run.name),
             context=carried if self._propagation == "child" else Context(),
             kind=SpanKind.CONSUMER,
             attributes=self._attributes(run),

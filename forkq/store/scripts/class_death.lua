@@ -1,8 +1,8 @@
 -- Notes that a process has died of a job of a class, and holds the class if that came too often.
 --
 -- KEYS  [1] the deaths of the class   [2] the hash of the held classes   [3] the set of the released ones
--- ARGV  [1] the class   [2] the identity of the process   [3] deaths of so many seconds count
---       [4] so many of them hold the class
+-- ARGV  [1] the class   [2] the identity of the process   [3] the seconds for which a death counts
+--       [4] how many deaths hold the class
 -- Returns 1 if the class was not held before, and is now; else 0.
 --
 -- A process dies once: who notes its death again, after a lost reply, changes nothing.

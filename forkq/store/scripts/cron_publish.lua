@@ -1,7 +1,7 @@
 -- Changes definitions of periodic jobs. Each changes only if it still is as the publisher read it.
 --
 -- KEYS  [1] definitions, by name   [2] last ticks   [3] jids of the latest jobs
--- ARGV  [1] a last tick that is more than so many seconds ahead is a mistake
+-- ARGV  [1] by how many seconds a last tick may be ahead; more is a mistake
 --       then per definition: its name, as it was read ('' if there was none), the new one ('' removes
 --       it), 'afresh' if ticks before now shall not be enqueued late
 -- Returns the names of those that another publisher changed meanwhile: the script left these alone.

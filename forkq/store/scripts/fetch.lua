@@ -12,7 +12,7 @@
 --       [3] the sequence number of the first payload taken; the rest count up from it
 --       [4] seed of the draw between groups by weight; 0 takes strictly in order
 --       [5] from how many queues to take
---       [6] how many to take at most if a rule is in force: so many start at once; the others are
+--       [6] how many to take at most if a rule is in force: these start at once; the others are
 --           leased ahead
 --       [7] of how many queues there are keys
 --       then four lists, each preceded by its length; empty lists at the end are left out:
@@ -21,7 +21,7 @@
 --       rules    queue, limit, process limit, tokens, per seconds, burst ('': no such rule), and how
 --                many queues it blocks, and their numbers; in it must be each queue that has rules
 --                changed at run time
---       held     queue, how many of its jobs the owner keeps in flight after the acknowledgements;
+--       in flight  queue, how many of its jobs the owner keeps in flight after the acknowledgements;
 --                no such list: the owner did not count
 -- Returns  [1] 1 if a lease to acknowledge was gone
 --          [2] 1 if the keys that the caller registered before no longer cover all that it may

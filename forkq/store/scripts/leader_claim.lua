@@ -9,8 +9,8 @@
 -- as free: forkq did not write it, or the server's wall clock was set back.
 
 local holder, left = redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1])
-local held = holder and left >= 0 and left <= tonumber(ARGV[2])
-if held and holder ~= ARGV[1] and holder ~= ARGV[3] then return { holder, left } end
+local is_taken = holder and left >= 0 and left <= tonumber(ARGV[2])
+if is_taken and holder ~= ARGV[1] and holder ~= ARGV[3] then return { holder, left } end
 redis.call('DEL', KEYS[1])
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return { ARGV[1], tonumber(ARGV[2]) }

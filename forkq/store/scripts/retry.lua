@@ -15,10 +15,10 @@
 
 --- @include "token_back"
 
-local held = redis.pcall('HEXISTS', KEYS[1], ARGV[1])
-if held == 0 then return 0 end
-local damaged = type(held) == 'table' and held.err and held.err:find('WRONGTYPE', 1, true)
-if held ~= 1 and not damaged then return held end
+local leased = redis.pcall('HEXISTS', KEYS[1], ARGV[1])
+if leased == 0 then return 0 end
+local damaged = type(leased) == 'table' and leased.err and leased.err:find('WRONGTYPE', 1, true)
+if leased ~= 1 and not damaged then return leased end
 if not damaged then redis.call('HDEL', KEYS[1], '') end -- raises where the user may not remove
 redis.call('ZADD', KEYS[2], ARGV[2], ARGV[3])
 if not damaged then redis.call('HDEL', KEYS[1], ARGV[1]) end

@@ -71,8 +71,8 @@ class TimeAxis:
 
     def round_times(self) -> list[int]:
         """The full hours (or minutes, or days) that are labelled."""
-        span = self.end - self.start
-        step = next((s for s in (*_STEPS, *_DAYS) if span / s <= _MOST_LABELS), _DAYS[-1])
+        length = self.end - self.start
+        step = next((s for s in (*_STEPS, *_DAYS) if length / s <= _MOST_LABELS), _DAYS[-1])
         first = math.ceil(self.start / step) * step
         moments = range(first, math.floor(self.end) + 1, step)
         return [at for at in moments if _EDGE <= self.share(at) <= 1 - _EDGE]

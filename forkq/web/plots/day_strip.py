@@ -20,7 +20,7 @@ MOST_TICKS: Final = 120
 @dataclass(frozen=True, slots=True)
 class Ticks:
     """The ticks of one periodic job in a day, epoch seconds; more than MOST_TICKS count as
-    always. ``resting``: none of them is enqueued."""
+    always. ``resting``: no tick is enqueued."""
 
     name: str
     moments: Sequence[float]

@@ -153,7 +153,7 @@ def test_a_record_that_another_process_has_damaged_does_not_exist(made: Any, red
 
 
 def test_on_commit(made: Any, redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transactions, "hold_all", True)
+    monkeypatch.setattr(transactions, "all_wait", True)
     with transaction.atomic():
         result = made(add).enqueue(1, 2)
         assert not redis.keys("*")

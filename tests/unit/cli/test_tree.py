@@ -37,7 +37,7 @@ def found(**more: Any) -> dict[str, Any]:
 
 
 def test_the_children_are_a_table() -> None:
-    head, empty, titles, row = commands._shown(found()).splitlines()
+    head, empty, titles, row = commands._status_text(found()).splitlines()
     assert (head, empty) == ("master 11 [shop]: running", "")
     assert titles.split() == [
         "CHILD", "PID", "STATE", "BUSY", "PROCESSED", "FAILED", "RSS", "PSS", "QUEUES"
@@ -47,7 +47,7 @@ def test_the_children_are_a_table() -> None:
     ]  # fmt: skip
     child = found()["children"][0]
     unmeasured = found(children=[{**child, "memory": None}])
-    assert commands._shown(unmeasured).splitlines()[-1].split()[-4:-2] == ["-", "-"]
+    assert commands._status_text(unmeasured).splitlines()[-1].split()[-4:-2] == ["-", "-"]
 
 
 def test_a_status_that_could_not_be_written_is_called_outdated(
@@ -69,7 +69,7 @@ def test_a_status_that_could_not_be_written_is_called_outdated(
     assert status is not None
     assert status["state"] == "running"
     assert commands._checked(status, ready=False) == 0
-    assert "outdated: the status is 60 s old" in commands._shown(status)
+    assert "outdated: the status is 60 s old" in commands._status_text(status)
     with pytest.raises(ForkqError, match="cannot follow it: the status is 60 s old"):
         commands._all_idle(settings, this)
 
@@ -78,10 +78,10 @@ def test_lost_redis_is_said() -> None:
     [child] = found()["children"]
     clock = {**child, "name": "clock", "concurrency": 0}
     both = [{**child, "redis_lost": True}, {**child, "redis_lost": False}, clock]
-    _, redis, *_ = commands._shown(found(children=both)).splitlines()
+    _, redis, *_ = commands._status_text(found(children=both)).splitlines()
     assert redis == "redis: lost by 1 of 2 children (default.0); they try again"
     both[0]["redis_lost_because"] = "invalid password"
-    _, redis, *_ = commands._shown(found(children=both)).splitlines()
+    _, redis, *_ = commands._status_text(found(children=both)).splitlines()
     assert redis.endswith("(default.0); they try again (invalid password)")
 
 
@@ -89,7 +89,7 @@ def test_a_degraded_tree_shows_which_child_is_missing_and_why(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     degraded = found(state="degraded", ready=False, missing=[MISSING])
-    assert commands._shown(degraded).splitlines()[1] == f"missing: {MISSING}"
+    assert commands._status_text(degraded).splitlines()[1] == f"missing: {MISSING}"
     assert commands._checked(degraded, ready=True) == 1
     assert f"degraded (default.0 running, {MISSING})" in capsys.readouterr().err
 

@@ -77,10 +77,10 @@ def test_it_loads_once_and_then_only_after_a_change(
     for _ in range(3):
         task.attend(watch=True)
         clocks.advance(60)
-        task.note(ChangedKeys(frozenset([b"c"])))
+        task.mark_stale(ChangedKeys(frozenset([b"c"])))
     assert work.done == ["watch"]
     assert task.pause() == float("inf")
-    task.note(CHANGED)
+    task.mark_stale(CHANGED)
     assert task.pause() == 0
     task.attend(watch=True)
     assert work.done == ["watch", "watch"]
@@ -118,7 +118,7 @@ def test_many_changes_make_it_load_at_a_bounded_rate(
     task: ScheduledTask, work: Work, clocks: Clocks
 ) -> None:
     for _ in range(1000):
-        task.note(CHANGED)
+        task.mark_stale(CHANGED)
         task.attend(watch=True)
         clocks.advance(0.001)
     assert 80 <= len(work.done) <= 110
@@ -129,7 +129,7 @@ def test_many_changes_do_not_keep_it_from_working(
 ) -> None:
     task.attend(watch=True)
     work.due = clocks.wall
-    task.note(CHANGED)
+    task.mark_stale(CHANGED)
     task.attend(watch=True)
     assert work.done == ["watch", "work"]
 

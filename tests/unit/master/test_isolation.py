@@ -210,7 +210,7 @@ def test_a_suspect_that_holds_the_interpreter_keeps_no_other_one_waiting() -> No
     small.suspects(wait=True)
     small.turn()
     [solo] = small.solo()
-    DeadlineTable(solo.files.deadlines, 1).begins()[0][0] = 1
+    DeadlineTable(solo.files.deadlines, 1).start_cells()[0][0] = 1
     small.turn()
     small.turn()
     assert len(small.solo()) == 2

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import structlog
 
-from forkq.current_job import begin, end
+from forkq.current_job import enter_job, leave_job
 from forkq.logs import JobFilter, add_job
 from forkq.runtime import job_lines, log
 
@@ -31,7 +31,7 @@ def _own_app_logger(own_logging: None, monkeypatch: pytest.MonkeyPatch) -> Itera
     app.parent = logging.getLogger()
     monkeypatch.setitem(logging.Logger.manager.loggerDict, "app", app)
     yield
-    end()
+    leave_job()
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def started() -> None:
 def loaded(*, takeover: bool = False) -> None:
     """The app is loaded, and a job runs."""
     log.respect_app(takeover=takeover)
-    begin(dict(JOB))
+    enter_job(dict(JOB))
 
 
 def test_an_app_without_logging_of_its_own_writes_forkqs_lines(err: Any) -> None:
@@ -139,7 +139,7 @@ def test_an_app_that_configures_logging_keeps_it_and_gets_the_job(err: Any) -> N
     _dict_config(stream)
     loaded()
     logging.getLogger("app").info("mine")
-    end()
+    leave_job()
     logging.getLogger("app").info("outside of a job")
     assert stream.getvalue().splitlines() == [
         f"INFO {JOB['jid']} 3 mine",
@@ -188,7 +188,7 @@ def test_takeover_replaces_what_writes_to_the_terminal_and_nothing_else(err: Any
 
 
 def test_the_filter_and_the_processor_leave_what_is_there() -> None:
-    begin(dict(JOB))
+    enter_job(dict(JOB))
     record = logging.makeLogRecord({"queue": "mine"})
     assert JobFilter().filter(record)
     assert (record.queue, record.job_class, record.attempt) == ("mine", "Mail", 3)  # type: ignore[attr-defined]
@@ -242,10 +242,10 @@ def test_each_job_has_a_bound_of_its_own_in_all_its_threads(err: Any, minutes: l
     loaded()
     log.bound_job_lines(3)
     for jid in ("first", "second"):
-        begin({**JOB, "jid": jid})
+        enter_job({**JOB, "jid": jid})
         for _ in range(4):
             contextvars.copy_context().run(logging.getLogger("app").info, "plain")
-    end()
+    leave_job()
     assert logged(err()) == [("info", "plain", 6)]
     log.report_left_out_lines(at_end=True)
     told = [json.loads(line) for line in err()]
@@ -258,7 +258,7 @@ def test_outside_of_a_job_and_without_a_bound_every_line_is_written(err: Any) ->
     for _ in range(2000):
         logging.getLogger("app").info("plain")
     log.bound_job_lines(3)
-    end()
+    leave_job()
     for _ in range(5):
         logging.getLogger("app").info("plain")
     log.report_left_out_lines(at_end=True)
@@ -294,7 +294,7 @@ def test_a_fork_tells_only_what_itself_has_left_out(err: Any, minutes: list[floa
 
 def test_printed_lines_count_too(minutes: list[float]) -> None:
     log.bound_job_lines(10)
-    begin(dict(JOB))
-    admitted = [log.admits_print(urgent=False, lines=4) for _ in range(5)]
+    enter_job(dict(JOB))
+    admitted = [log.admit_print(urgent=False, lines=4) for _ in range(5)]
     assert admitted == [True, True, True, False, False]
-    assert log.admits_print(urgent=True, lines=1)
+    assert log.admit_print(urgent=True, lines=1)

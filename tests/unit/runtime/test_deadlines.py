@@ -38,7 +38,7 @@ def test_a_system_without_memory_files_has_a_file_on_disk(
 ) -> None:
     monkeypatch.delattr(os, "memfd_create")
     descriptor = shared_files.make("deadlines")
-    DeadlineTable(descriptor, 1).note(5.0, 3)
+    DeadlineTable(descriptor, 1).add(5.0, 3)
     assert overdue(descriptor, 6.0) == [Overdue(3, 5.0, told=False)]
     os.close(descriptor)
 
@@ -47,7 +47,7 @@ def test_what_a_fork_writes_the_other_process_reads(file: int) -> None:
     table = DeadlineTable(file, 1)
     pid = os.fork()
     if pid == 0:
-        place = table.note(50.0, 2**40)
+        place = table.add(50.0, 2**40)
         table.tell(place, "f (é.py:3)" + "x" * 1000)
         os._exit(0)
     wait_until(lambda: os.waitpid(pid, os.WNOHANG)[0], what="the fork to end")
@@ -62,13 +62,13 @@ def test_a_place_is_used_again_and_remembers_nothing(file: int) -> None:
     table = DeadlineTable(file, 1)
     places = set()
     for number in range(100):
-        place = table.note(float(number + 1), number)
+        place = table.add(float(number + 1), number)
         table.tell(place, str(number))
         table.clear(place)
         places.add(place)
     assert -1 not in places
     assert next_deadline(file) is None
-    place = table.note(7.0, 1)
+    place = table.add(7.0, 1)
     assert overdue(file, 8.0) == [Overdue(1, 7.0, told=False)]
     table.tell(place, "g")
     assert overdue(file, 8.0) == [Overdue(1, 7.0, told=True, calls="g")]
@@ -76,7 +76,7 @@ def test_a_place_is_used_again_and_remembers_nothing(file: int) -> None:
 
 def test_a_full_table_refuses_and_stays_as_it_is(file: int) -> None:
     table = DeadlineTable(file, 2)
-    places = [table.note(1.0, number) for number in range(100)]
+    places = [table.add(1.0, number) for number in range(100)]
     assert places.count(-1) > 0
     table.tell(-1, "f")
     table.clear(-1)
@@ -87,7 +87,7 @@ def test_the_master_reads_which_leases_have_begun(file: int) -> None:
     """Leases begin in the order of their numbers: the highest one tells of all."""
     table = DeadlineTable(file, 2)
     assert last_begun(file) == 0
-    (first, _), (second, _) = table.begins(), table.begins()
+    (first, _), (second, _) = table.start_cells(), table.start_cells()
     pid = os.fork()
     if pid == 0:
         first[0], second[0] = 2**40, 7
@@ -99,7 +99,7 @@ def test_the_master_reads_which_leases_have_begun(file: int) -> None:
 
 def test_the_master_reads_which_job_a_thread_has_begun_last(file: int) -> None:
     table = DeadlineTable(file, 2)
-    (first, _), (second, _) = table.begins(), table.begins()
+    (first, _), (second, _) = table.start_cells(), table.start_cells()
     first[1], second[1] = 2**47 + 1, 2**47 + 2
     first[0], second[0] = 8, 9
     assert begun_in(file, 2**47 + 1) == 8
@@ -110,15 +110,15 @@ def test_the_master_reads_which_job_a_thread_has_begun_last(file: int) -> None:
 def test_it_is_unknown_if_a_processor_has_no_place(file: int) -> None:
     table = DeadlineTable(file, 1)
     for _ in range(17):
-        table.begins()[0][0] = 5
+        table.start_cells()[0][0] = 5
     assert last_begun(file) == 5
-    table.begins()[0][0] = 6
+    table.start_cells()[0][0] = 6
     assert last_begun(file) is None
 
 
 def test_the_master_reads_for_how_long_each_job_has_run(file: int) -> None:
     table = DeadlineTable(file, 3)
-    places = [table.begins() for _ in range(3)]
+    places = [table.start_cells() for _ in range(3)]
     for place, (sequence, at) in zip(places, ((7, 100.0), (9, 40.5)), strict=False):
         place[1][0], place[0][0] = at, sequence
     assert run_times(file, 101.5, suspects=False) == {7: 1.5, 9: 61.0}
@@ -128,15 +128,15 @@ def test_the_master_reads_for_how_long_each_job_has_run(file: int) -> None:
 def test_the_suspect_that_an_ordinary_child_runs_has_places_of_its_own(file: int) -> None:
     """Its leases are counted apart, so the same numbers stand for others."""
     ordinary, suspects = DeadlineTable(file, 1), DeadlineTable(file, None)
-    (lease, begun_at), (of_suspect, suspect_at) = ordinary.begins(), suspects.begins()
+    (lease, begun_at), (of_suspect, suspect_at) = ordinary.start_cells(), suspects.start_cells()
     begun_at[0], lease[0], lease[1] = 10.0, 3, 77
     suspect_at[0], of_suspect[0], of_suspect[1] = 12.0, 900, 78
     assert (last_begun(file), begun_in(file, 77), begun_in(file, 78)) == (3, 3, None)
     assert (ordinary.last_begun(), suspects.last_begun()) == (3, 900)
     assert run_times(file, 20.0, suspects=False) == {3: 10.0}
     assert run_times(file, 20.0, suspects=True) == {900: 8.0}
-    ordinary.note(30.0, 3)
-    place = suspects.note(31.0, 900)
+    ordinary.add(30.0, 3)
+    place = suspects.add(31.0, 900)
     suspects.tell(place, "g")
     one, other = overdue(file, 40.0)
     assert one == Overdue(3, 30.0, told=False)
@@ -144,8 +144,8 @@ def test_the_suspect_that_an_ordinary_child_runs_has_places_of_its_own(file: int
     suspects.clear(place)
     assert next_deadline(file) == 30.0
     for _ in range(50):  # after a processor has died, another one has its place
-        suspects.begins()
-        suspects.clear(suspects.note(31.0, 901))
+        suspects.start_cells()
+        suspects.clear(suspects.add(31.0, 901))
     assert last_begun(file) == 3
 
 

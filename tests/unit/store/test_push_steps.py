@@ -44,7 +44,7 @@ def test_one_job_is_one_step_with_its_queue(queue: str) -> None:
         [b"LPUSH", b"app:queue:" + name, b"{0}"],
     ]
     assert (answers, awaited) == (2, 2)
-    push.note([1, 1])
+    push.take_replies([1, 1])
     assert push.next_step() is None
     assert push.go_on() is False
     assert (push.pushed, push.unknown) == (("0",), ())
@@ -64,7 +64,7 @@ def test_four_batches_are_under_way_at_a_time() -> None:
     while (step := push.next_step()) is not None:
         awaited.append((bool(step[0]), step[2]))
         if step[2]:
-            push.note([1, 1])
+            push.take_replies([1, 1])
     sent, read = (True, 0), (True, 2)
     assert awaited == [sent] * 3 + [read] * 3 + [(False, 2)] * 3
     assert len(push.pushed) == 5 * BATCH + 1
@@ -74,7 +74,7 @@ def test_what_is_under_way_may_be_in_redis_and_the_rest_is_not() -> None:
     push = Push(jobs(3 * BATCH), KEYS)
     push.next_step()
     push.next_step()
-    push.note([1, 1])
+    push.take_replies([1, 1])
     assert (len(push.pushed), len(push.unknown)) == (BATCH, BATCH)
     assert str(push).startswith("1,000 of 3,000 jobs were pushed; whether 1,000 more were")
 
@@ -82,12 +82,12 @@ def test_what_is_under_way_may_be_in_redis_and_the_rest_is_not() -> None:
 def test_what_a_replica_refuses_is_sent_once_more_and_nothing_else_twice() -> None:
     push = Push(jobs(1), KEYS)
     push.next_step()
-    push.note([1, READ_ONLY])
+    push.take_replies([1, READ_ONLY])
     assert push.next_step() is None
     assert push.go_on() is True
     commands, answers, awaited = push.next_step() or (b"", 0, 0)
     assert (names(commands), answers, awaited) == ([b"LPUSH"], 1, 1)
-    push.note([READ_ONLY])
+    push.take_replies([READ_ONLY])
     assert push.next_step() is None
     with pytest.raises(exceptions.ReadOnlyError):
         push.go_on()
@@ -98,12 +98,12 @@ def test_a_push_goes_on_with_its_other_batches_after_a_failover() -> None:
     push = Push(jobs(2 * BATCH), KEYS)
     assert push.next_step()
     push.next_step()
-    push.note([READ_ONLY, READ_ONLY])
-    push.note([READ_ONLY, READ_ONLY])
+    push.take_replies([READ_ONLY, READ_ONLY])
+    push.take_replies([READ_ONLY, READ_ONLY])
     assert (push.next_step(), push.go_on()) == (None, True)
     commands, *_ = push.next_step() or (b"",)
     assert names(commands) == [b"SADD", b"LPUSH"] * 2
-    push.note([1] * 4)
+    push.take_replies([1] * 4)
     assert (push.next_step(), push.go_on()) == (None, False)
     assert len(push.pushed) == 2 * BATCH
 
@@ -112,10 +112,10 @@ def test_a_refusal_that_stands_ends_the_push_after_what_is_under_way() -> None:
     push = Push(jobs(5 * BATCH), KEYS)
     for _ in range(4):
         push.next_step()
-    push.note([1, FULL])
+    push.take_replies([1, FULL])
     for _ in range(3):
         assert push.next_step() == (b"", 0, 2)
-        push.note([1, 1])
+        push.take_replies([1, 1])
     assert push.next_step() is None
     with pytest.raises(exceptions.OutOfMemoryError):
         push.go_on()
@@ -125,6 +125,6 @@ def test_a_refusal_that_stands_ends_the_push_after_what_is_under_way() -> None:
 def test_a_damaged_key_is_named() -> None:
     push = Push(jobs(1), KEYS)
     push.next_step()
-    push.note([1, exceptions.ResponseError("WRONGTYPE Operation against a key")])
+    push.take_replies([1, exceptions.ResponseError("WRONGTYPE Operation against a key")])
     with pytest.raises(DamagedKey, match="app:queue:mail"):
         push.go_on()

@@ -20,7 +20,7 @@ local function bucket_of(queue)
   return buckets[queue]
 end
 
--- Writes the bucket back without so many tokens. Its key expires when it is full again.
+-- Writes the bucket back without these tokens. Its key expires when it is full again.
 local function spend(queue, tokens)
   local bucket = buckets[queue]
   bucket.tokens = bucket.tokens - tokens

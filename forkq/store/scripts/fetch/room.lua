@@ -19,9 +19,9 @@ local function room_by_rule(queue, rule, count)
     if count < 1 then return reject(queue, 'dry') end
   end
   if rule.process_limit then
-    if not held then return reject(queue, 'uncounted') end
-    count = math.min(count, rule.process_limit - (held[queue] or 0))
-    if count < 1 then return reject(queue, 'held') end
+    if not in_flight then return reject(queue, 'uncounted') end
+    count = math.min(count, rule.process_limit - (in_flight[queue] or 0))
+    if count < 1 then return reject(queue, 'process_limit') end
   end
   if length(queue) == 0 then return reject(queue, 'empty') end
   if rule.limit then
@@ -49,7 +49,7 @@ local function take(queue, count)
   if taken == 0 then return 0 end
   lengths[queue] = lengths[queue] - taken
   if running[queue] then running[queue] = running[queue] + taken end
-  if held then held[queue] = (held[queue] or 0) + taken end
+  if in_flight then in_flight[queue] = (in_flight[queue] or 0) + taken end
   if buckets[queue] then spend(queue, taken) end
   if rules[queue] then block_others(queue) end
   return taken

@@ -13,11 +13,11 @@ for _ = 1, rule_count do
   places[queue], next_place = next_place, next_place + PER_RULE
 end
 
-local held -- by queue, how many jobs the owner has in flight; nil if it did not count
-local held_count = argument()
-if held_count then
-  held = {}
-  for _ = 1, held_count do held[argument()] = argument() end
+local in_flight -- by queue, how many jobs the owner has in flight; nil if it did not count
+local counted = argument()
+if counted then
+  in_flight = {}
+  for _ = 1, counted do in_flight[argument()] = argument() end
 end
 
 local paused, blocker = {}, {} -- by queue: whether it is paused, and which queue blocks it

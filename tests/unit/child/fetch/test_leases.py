@@ -76,7 +76,7 @@ def test_what_was_refused_is_told_again_one_of_each_kind_first() -> None:
     leases._backoff.due = 0.0
     assert leases.count().due == 3
     _, [probe] = leases.take_ended()
-    assert set(leases.known()) == {0, 1, 2, 3}, "Redis may refuse it again"
+    assert set(leases.sequences()) == {0, 1, 2, 3}, "Redis may refuse it again"
     probe.call()
     probe.reply = 1
     leases.settle([probe])
@@ -135,14 +135,14 @@ def test_a_unit_that_moves_needs_no_processor_and_has_one_end() -> None:
     leases, told = leases_of(2), list[Outcome]()
     leases.add(units(2))
     one, _ = take(leases, 2)
-    first, second = ENDS.retry(one, Retry(5.5, b"again")), ENDS.put_back(one)
+    first, second = ENDS.retry(one, Retry(5.5, b"again")), ENDS.return_to_queue(one)
     second.told = told.append
     leases.end(one, first)
     leases.end(one, second)
     assert told == ["moved"]
     assert (leases.count().running, leases.count().free) == (1, 1)
     assert leases.take_ended() == ([], [first])
-    assert one.sequence in leases.known()
+    assert one.sequence in leases.sequences()
     leases.end(one, first)  # its reply was lost
     assert leases.take_ended() == ([], [first])
     assert leases.count().free == 1
@@ -168,7 +168,7 @@ def test_what_no_processor_is_free_for_is_taken_back_youngest_first() -> None:
     assert (leases.count().started, leases.count().ready) == (1, 2)
     leases.returned()
     assert leases.count().started == 1
-    assert leases.known() == tuple(unit.sequence for unit in fetched[:3])
+    assert leases.sequences() == tuple(unit.sequence for unit in fetched[:3])
     assert leases.take_surplus() == []
     assert take(leases, 2) == fetched[1:3]
 
@@ -200,7 +200,7 @@ def test_what_is_known_is_read_while_other_threads_change_it() -> None:
     looks = 0
     try:
         while looks < 20 or any(thread.is_alive() for thread in threads):
-            assert stays.sequence in leases.known()
+            assert stays.sequence in leases.sequences()
             leases.take_ended()
             looks += 1
     finally:
@@ -236,7 +236,7 @@ def test_a_second_ending_of_a_unit_that_has_moved_changes_nothing(reply: object)
     leases.add([unit])
     take(leases, 1)
     settle(leases, unit, ENDS.retry(unit, Retry(5.5, b"again")), 1)
-    settle(leases, unit, ENDS.put_back(unit), reply)
+    settle(leases, unit, ENDS.return_to_queue(unit), reply)
     assert (lost, unit.lost) == ([], False)
     count = leases.count()
     assert (count.running, count.parked, count.occupying, count.free) == (0, 0, 0, 1)

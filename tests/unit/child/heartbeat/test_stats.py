@@ -96,7 +96,7 @@ def test_five_slow_round_trips_in_a_row_are_told_once_with_their_figures() -> No
     log = RecordedLog()
     trip = RoundTrip(log)
     for number in range(20):
-        trip.note(0.06 + number / 1000, busy=10)
+        trip.add(0.06 + number / 1000, busy=10)
     [(level, event, values)] = log.lines
     assert level == "warning"
     assert event.startswith("slow round trips")
@@ -109,11 +109,11 @@ def test_a_good_round_trip_starts_the_count_anew() -> None:
     trip = RoundTrip(log)
     for _ in range(3):
         for _ in range(4):
-            trip.note(0.2, busy=1)
-        trip.note(0.001, busy=1)
+            trip.add(0.2, busy=1)
+        trip.add(0.001, busy=1)
     assert log.lines == []
     for _ in range(2):
         for _ in range(6):
-            trip.note(0.2, busy=1)
-        trip.note(0.05, busy=1)
+            trip.add(0.2, busy=1)
+        trip.add(0.05, busy=1)
     assert len(log.lines) == 2
