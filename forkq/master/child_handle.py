@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
 
 import msgspec
 
@@ -33,11 +31,7 @@ from ..runtime.pipe import (
 )
 from ..runtime.shared_files import SharedFiles
 from ..store.recovery import Recovered
-from .memory import Memory
 from .slot import Slot
-
-# A child's limits of jobs, age and memory are at least this part of those of the configuration.
-_LEAST_PART: Final = 0.9
 
 
 def _overdue_message(job: Overdue) -> str:
@@ -99,25 +93,15 @@ class Told(msgspec.Struct):
 class ChildHandle:
     """One child process. Its pid cannot be reused before ``Children.reap`` has reaped it.
 
-    ``told``: what it has told. ``how`` it ended. ``rescued``: ``Rescue`` returns its
-    leases. ``on_trial``: it tries new code, so its death says nothing of its jobs.
-    ``in_progress``: its jobs at its death, once the rescue has found them.
-    ``runs_suspects``: it
-    may have leases of a solo child, too. ``sole``: while it runs suspects, no other
-    solo child of the tree does.
-    Monotonic times: ``pipe_closed_at``, when the child's end of the report pipe was closed;
-    ``stop_ordered_at``, when the master first told it to stop;
-    ``silent_since``, ``told.heard_at`` of a child that the watchdog has found
-    silent, else None;
-    ``drain_by``, when the jobs of a child that retires are interrupted; ``memory_due``, when
-    the master looks at its memory next; ``measured_at``, when it did last, with
-    ``measuring_took`` processor seconds.
-    ``cut_off_for``: for how many seconds Redis has answered others, but not this child; 0 if
-    that is no matter (redis_contact.py). ``fail_overdue``: it is removed because of its jobs
-    that are beyond their deadlines. ``part_of_limits``: its own limits are this part of
-    those of the configuration.
-    ``carries``: the counts of its slot (``Slot.ended``) that it sends; they go back to the slot if
-    it dies before it is ready.
+    ``told``: what it has told. ``how`` it ended. ``frozen``: it is stopped for its removal;
+    ``killed``: the master has killed it. ``rescued``: ``Rescue`` returns its leases;
+    ``in_progress``: its jobs at its death, once the rescue has found them. ``fail_overdue``: it is
+    removed because of its jobs that are beyond their deadlines. ``on_trial``: it tries new code, so
+    its death says nothing of its jobs. ``runs_suspects``: it may have leases of a solo child, too.
+    ``sole``: while it runs suspects, no other solo child of the tree does. ``stop_ordered_at``:
+    when the master first told it to stop; ``drain_by``: when its jobs are interrupted then
+    (monotonic). ``carries``: the counts of its slot (``Slot.ended``) that it sends; they go back to
+    the slot if it dies before it is ready.
     """
 
     slot: Slot
@@ -133,24 +117,14 @@ class ChildHandle:
     frozen: bool = False
     killed: bool = False
     rescued: bool = False
-    pipe_closed_at: float | None = None
     stop_ordered_at: float | None = None
-    stacks_requested_at: float | None = None
-    stacks_signalled: bool = False
     on_trial: bool = False
     in_progress: list[str] | None = None
     runs_suspects: bool = False
     sole: bool = False
-    silent_since: float | None = None
     fail_overdue: bool = False
-    cut_off_for: float = 0.0
     drain_by: float | None = None
     carries: dict[str, int] = field(default_factory=dict)
-    memory: Memory | None = None
-    memory_due: float = 0.0
-    measured_at: float = float("-inf")
-    measuring_took: float = 0.0
-    part_of_limits: float = field(default_factory=lambda: random.uniform(_LEAST_PART, 1.0))
 
     @property
     def name(self) -> str:
@@ -182,8 +156,6 @@ class ChildHandle:
         """Reads what the child has reported since the last call."""
         for fact in self.report.read():
             self.told.note(fact)
-        if self.report.eof and self.pipe_closed_at is None:
-            self.pipe_closed_at = time.monotonic()
 
     def left_nothing(self, code: int) -> bool:
         """Whether the child has returned its leases and counts. The exit code alone does not prove
@@ -193,15 +165,6 @@ class ChildHandle:
     def rescue_ended(self, recovered: Recovered) -> None:
         """Its jobs have gone back."""
         self.in_progress = [*(self.in_progress or ()), *recovered.in_progress]
-
-    @property
-    def next_deadline(self) -> float | None:
-        """When the next of its jobs is beyond its hard time limit (monotonic)."""
-        return None if self.frozen or self.killed else self.files.next_deadline
-
-    def overdue(self, now: float) -> list[Overdue]:
-        """Its jobs that go on beyond their hard time limits."""
-        return [] if self.frozen or self.killed else self.files.overdue(now)
 
     def failed_leases(self, *, suspects: bool = False) -> dict[int, TimeLimit]:
         """The leases, by sequence number, whose jobs have failed because they were overdue.
@@ -217,13 +180,6 @@ class ChildHandle:
         from telling that it is ``busy``; which lease was begun last is known all the same."""
         return max(self.beat.busy, int((self.files.last_begun or 0) > self.beat.begun))
 
-    @property
-    def runs_for_long(self) -> bool:
-        """Whether its suspect keeps no other one waiting any more: else a few that never end would
-        keep all others waiting. One that holds the interpreter's lock may keep its child from
-        telling when that is."""
-        return 0.0 < self.beat.long_at <= time.monotonic() or self.silent_since is not None
-
     def descriptors(self) -> Iterator[int]:
         """The master's descriptors for this child; children that are forked later close them."""
         yield self.control
@@ -235,42 +191,23 @@ class ChildHandle:
     def send(self, order: Order) -> bool:
         """Sends an order. Returns False to a child that is dying, and will be reaped, and to one
         that does not read its orders."""
-        if isinstance(order, Stop) and self.stop_ordered_at is None:
-            self.stop_ordered_at = time.monotonic()
+        if isinstance(order, Stop):
+            if self.stop_ordered_at is None:
+                self.stop_ordered_at = time.monotonic()
+            if order.deadline is not None:
+                self.drain_by = order.deadline
         return send(self.control, order)
 
-    def retire(self) -> None:
-        """Another child has its slot: it ends when its jobs have, or at ``drain_timeout``. For a
-        silent one ``kill_silent_after`` is the only limit."""
-        capsule = self.slot.capsule if self.silent_since is None else None
-        limit = capsule.recycling.drain_timeout if capsule else 0
-        self.drain_by = time.monotonic() + limit if limit else None
-        self.send(Stop(self.drain_by))
-
     def dump_stacks(self) -> None:
-        """Makes the child log its stacks. A silent child gets a signal, too, because it may not
-        read orders."""
+        """Makes the child log its stacks."""
         self.send(DumpStacks())
-        if self.silent_since is not None:
-            self.signal_stacks()
 
     def signal_stacks(self) -> None:
         """Makes the child write its stacks to standard error, even while its interpreter hangs.
 
         For a child that does not read its orders: faulthandler reads the stacks of other threads
         while those may go on, and about one in two thousand of such reads ended with SIGSEGV."""
-        self.stacks_signalled = True
         os.kill(self.pid, STACKS_SIGNAL)
-
-    def freeze(self) -> None:
-        """SIGSTOP: none of its jobs can go on or finish."""
-        os.kill(self.pid, signal.SIGSTOP)
-        self.frozen = True
-
-    def has_halted(self) -> bool:
-        """Whether a frozen child has come to a halt (or has ended)."""
-        options = os.WSTOPPED | os.WEXITED | os.WNOHANG | os.WNOWAIT
-        return os.waitid(os.P_PID, self.pid, options) is not None
 
     def kill(self) -> None:
         """SIGKILL."""

@@ -13,11 +13,9 @@ from functools import partial
 from selectors import EVENT_READ, DefaultSelector
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from ..config.config import Config
 from ..runtime.exit_codes import CLEAN
-from ..runtime.pipe import Order, Stop
+from ..runtime.pipe import Order
 from ..store.crash_record import ProcessDeath
 from ..store.recovery import Recovered
 from ..wire.lease import solo_identity
@@ -85,8 +83,6 @@ class Children:
             child.read_facts()
             if child.report.eof:
                 self._unregister(child.report.fd)
-            elif child.report.garbled:
-                self._replace_garbled(child)
         for slot in self.slots:
             if slot.ready and slot.boot_failures:
                 self._log.info("child is ready again", child=slot.name, failed=slot.boot_failures)
@@ -198,51 +194,12 @@ class Children:
         for child in self:
             child.send(order)
 
-    def dump_stacks(self) -> None:
-        """Has every child log its stacks."""
-        for child in self:
-            child.dump_stacks()
-
     def kill_all(self) -> None:
         """SIGKILL to every child."""
         for child in self:
             child.kill()
 
     # What the loop asks
-
-    @property
-    def silent(self) -> list[str]:
-        """The names of the children that the watchdog has found silent."""
-        return [child.name for child in self if child.silent_since is not None]
-
-    @property
-    def refused(self) -> str:
-        """What Redis refuses to one of them, in words; "" if nothing to any."""
-        return next((child.beat.refused for child in self if child.beat.refused), "")
-
-    @property
-    def lost_redis(self) -> list[bool] | None:
-        """Of each child in a slot that runs jobs: whether it has lost Redis. None as long as one of
-        them has not said so, and has had no answer either."""
-        found = [slot.child for slot in self.slots if slot.capsule]
-        if any(one is None or not (one.beat.redis_at or one.beat.redis_lost) for one in found):
-            return None
-        return [bool(one and one.beat.redis_lost) for one in found]
-
-    @property
-    def get_jobs(self) -> bool:
-        """Whether Redis refuses its jobs to none of them."""
-        return all(child.beat.gets_jobs for child in self)
-
-    @property
-    def busy(self) -> int:
-        """How many jobs run now."""
-        return sum(child.beat.busy for child in self)
-
-    @property
-    def running(self) -> int:
-        """As ``busy``, with a job that keeps its child from telling."""
-        return sum(child.running for child in self)
 
     @property
     def all_ready(self) -> bool:
@@ -286,13 +243,6 @@ class Children:
     def _goes_on(self) -> bool:
         """Whether a child that cannot boot leaves the tree running."""
         return self.were_ready or self._never_gives_up
-
-    def summary(self) -> str:
-        """One line: how many children, how many of their processors are busy."""
-        capsules = [child.slot.capsule for child in self if child.slot.capsule]
-        processors = sum(capsule.concurrency for capsule in capsules)
-        silent = f", silent: {' '.join(self.silent)}" if self.silent else ""
-        return f"{len(capsules)} children [{self.busy} of {processors} busy]{silent}"
 
     def _all_slots(self) -> list[Slot]:
         return [*self.slots, *self.solo_slots]
@@ -348,19 +298,6 @@ class Children:
                 if found.si_pid in self.by_pid:
                     return  # a child that has just died: the next turn of the loop reaps it
                 os.waitpid(found.si_pid, 0)
-
-    def _replace_garbled(self, child: ChildHandle) -> None:
-        """A job has written into the report pipe, so the master can read no more facts. The child
-        ends when its jobs have, and another one takes its slot at once."""
-        if child.slot.child is child and child.was_ready:
-            self._log.error(
-                "a job has written into its child's pipe; replacing the child",
-                child=child.name,
-                pid=child.pid,
-            )
-            child.send(Stop(None))
-            child.told.beat = msgspec.structs.replace(child.beat, state="retiring")
-            child.slot.record_death(child, "")
 
     # Descriptors
 

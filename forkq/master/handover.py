@@ -70,7 +70,8 @@ class CanaryRecord(msgspec.Struct, tag=True, kw_only=True):
 class ChildRecord(msgspec.Struct, kw_only=True):
     """A living child. ``told`` is all that it has told, with the queues that it serves: the new
     configuration may give others to its slot. ``capsule`` and what follows are of its capsule, None
-    for a clock. The fields of ``ChildHandle`` have their names here, too."""
+    for a clock. The fields of ``ChildHandle`` have their names here, too. ``silent_since``: as in
+    the rule ``Silence``."""
 
     name: str
     in_slot: bool
@@ -191,7 +192,7 @@ def _keep(descriptors: Iterable[int], *, inheritable: bool) -> None:
         os.set_inheritable(fd, inheritable)
 
 
-def record_of(child: ChildHandle) -> ChildRecord:
+def record_of(child: ChildHandle, silent_since: float | None = None) -> ChildRecord:
     """The child as a value. Read its facts before."""
     capsule = child.slot.capsule
     serves = tuple(Serves(queue, child.shard) for queue in child.queues)
@@ -199,6 +200,7 @@ def record_of(child: ChildHandle) -> ChildRecord:
     return ChildRecord(
         in_slot=child.slot.child is child,
         report=child.report.fd,
+        silent_since=silent_since,
         told=msgspec.structs.replace(child.told, serves=serves),
         capsule=None if capsule is None else capsule.name,
         concurrency=0 if capsule is None else capsule.concurrency,
@@ -238,5 +240,5 @@ def _capsule(record: ChildRecord) -> Capsule | None:
 
 # What a record has as the handle of the child has it.
 _SAME: Final = {field.name for field in msgspec.structs.fields(ChildRecord)} - {
-    "in_slot", "report", "told", "capsule", "concurrency", "recycling"
+    "in_slot", "report", "told", "silent_since", "capsule", "concurrency", "recycling"
 }  # fmt: skip

@@ -1,4 +1,5 @@
-"""Hard time limits: ends a job that goes on beyond its ``hard_timeout``, together with its child.
+"""The rule of health about hard time limits: a job that goes on beyond its ``hard_timeout`` is
+ended, together with its child.
 
 The child's other jobs come first: a new child takes the slot, and the old one ends what else it
 runs. Then the master removes it. The overdue job goes back with a mark that it has failed, so the
@@ -9,16 +10,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import Final
 
 from ..runtime.deadlines import Overdue
 from .child_handle import ChildHandle
-from .children import Children
-from .removal import Removals
-from .replacement import Replacement, Replacements
-
-if TYPE_CHECKING:
-    from structlog.typing import FilteringBoundLogger
+from .health import ChildVerdict, Rule, line
+from .replacement import Replacements
 
 # Seconds after a hard limit in which the child's main thread logs the stack of the job. If it does
 # not, a job holds the interpreter's lock, and no other job of that child can go on.
@@ -30,115 +28,107 @@ _STACKS_LIMIT: Final = 0.5
 _BEFORE_INTERRUPTION: Final = 0.5
 
 
+@dataclass(slots=True)
 class _Case:
-    """A child with an overdue job that is drained. Monotonic: ``replace_by``, how long its
-    replacement may boot; ``remove_by``, set when it has been told to fetch no more."""
+    """A child with an overdue job, from the first step that was taken because of it. Monotonic:
+    ``stacks_at``, when it was told to write its stacks, because it does not answer;
+    ``replace_by``, how long its replacement may boot, if it is drained; ``remove_by``, set when
+    it has been told to fetch no more."""
 
-    def __init__(
-        self, child: ChildHandle, replacement: Replacement | None, replace_by: float
-    ) -> None:
-        self.child = child
-        self.replacement = replacement
-        self.replace_by = replace_by
-        self.remove_by: float | None = None
+    stacks_at: float | None = None
+    replace_by: float | None = None
+    remove_by: float | None = None
 
 
-class HardLimits:
+class HardLimits(Rule):
     """``drain_limit``: seconds that the replacement of such a child has to boot, and then its other
     jobs to end."""
 
-    def __init__(
-        self,
-        children: Children,
-        replacements: Replacements,
-        removals: Removals,
-        drain_limit: float,
-        log: FilteringBoundLogger,
-    ) -> None:
-        self._children = children
-        self._replacements = replacements
-        self._removals = removals
+    def __init__(self, drain_limit: float, replacements: Replacements) -> None:
         self._drain_limit = drain_limit
-        self._log = log
+        self._replacements = replacements
         self._cases: dict[ChildHandle, _Case] = {}
 
-    @property
-    def due(self) -> float | None:
-        """When ``enforce`` has something to do (monotonic), if nothing happens before."""
-        moments = [self._due(child) for child in self._children]
-        return min((moment for moment in moments if moment is not None), default=None)
-
-    def enforce(self) -> None:
-        """Takes the next step for every child with an overdue job."""
-        now, children = time.monotonic(), list(self._children)
-        self._cases = {one: self._cases[one] for one in children if one in self._cases}
-        for child in children:
-            overdue = child.overdue(now)
-            if overdue:
-                self._enforce(child, overdue, now)
-            elif self._cases.pop(child, None) is not None and not child.frozen:
-                self._log.info(
-                    "an overdue job has ended by itself", child=child.name, pid=child.pid
-                )
-
-    def _due(self, child: ChildHandle) -> float | None:
-        deadline, case = child.next_deadline, self._cases.get(child)
-        if deadline is not None and case is not None:
-            return case.remove_by
-        return None if deadline is None else max(deadline, time.monotonic() + _ANSWER_CHECK)
-
-    def _enforce(self, child: ChildHandle, overdue: Sequence[Overdue], now: float) -> None:
+    def due(self, child: ChildHandle) -> float | None:
+        deadline = None if child.killed else child.files.next_deadline
+        if deadline is None:
+            return None
         case = self._cases.get(child)
-        if case is not None:
-            self._drain(case, overdue, now)
-        elif all(job.told for job in overdue):
-            self._begin(child, overdue)
-        elif now >= min(job.deadline for job in overdue if not job.told) + _ANSWER_LIMIT:
-            self._handle_silence(child, now)
+        if case is not None and case.replace_by is not None:
+            return _remove_by(child, case)
+        return max(deadline, time.monotonic() + _ANSWER_CHECK)
 
-    def _handle_silence(self, child: ChildHandle, now: float) -> None:
+    def verdict(self, child: ChildHandle, now: float) -> ChildVerdict | None:
+        if child.killed:
+            return None
+        overdue, case = child.files.overdue(now), self._cases.get(child)
+        if not overdue:
+            return self._end_by_itself(child)
+        if case is not None and case.replace_by is not None:
+            return self._drain(child, case, len(overdue), now)
+        if all(job.told for job in overdue):
+            return self._begin(child, overdue, now)
+        if now >= min(job.deadline for job in overdue if not job.told) + _ANSWER_LIMIT:
+            return self._handle_silence(child, now)
+        return None
+
+    def forget(self, child: ChildHandle) -> None:
+        self._cases.pop(child, None)
+
+    def _end_by_itself(self, child: ChildHandle) -> ChildVerdict | None:
+        case = self._cases.pop(child, None)
+        if case is None or case.replace_by is None:
+            return None
+        return ChildVerdict("log", (line("info", "an overdue job has ended by itself", child),))
+
+    def _handle_silence(self, child: ChildHandle, now: float) -> ChildVerdict | None:
         """The child writes its stacks from a signal handler in C, and is removed."""
-        if child.stacks_requested_at is None:
-            child.stacks_requested_at = now
-            child.signal_stacks()
-        elif now >= child.stacks_requested_at + _STACKS_LIMIT:
-            self._remove(child, "a job holds the interpreter beyond its hard_timeout")
+        case = self._cases.setdefault(child, _Case())
+        if case.stacks_at is None:
+            case.stacks_at = now
+            return ChildVerdict("signal stacks")
+        if now >= case.stacks_at + _STACKS_LIMIT:
+            return _removal("a job holds the interpreter beyond its hard_timeout")
+        return None
 
-    def _begin(self, child: ChildHandle, overdue: Sequence[Overdue]) -> None:
+    def _begin(
+        self, child: ChildHandle, overdue: Sequence[Overdue], now: float
+    ) -> ChildVerdict | None:
         """Unless every processor is overdue, the other jobs get their time. Nothing runs beside a
         suspect."""
-        suspects = any(job.suspect for job in overdue)
-        places = (
-            child.beat.busy if suspects else child.slot.capsule and child.slot.capsule.concurrency
-        )
+        capsule, suspects = child.slot.capsule, any(job.suspect for job in overdue)
+        places = child.beat.busy if suspects else capsule and capsule.concurrency
         if places and len(overdue) >= places:
-            self._remove(child, "its jobs go on beyond their hard_timeout")
-            return
-        replacement = self._replacements.begin(child, "hard_timeout")
-        self._cases[child] = _Case(child, replacement, time.monotonic() + self._drain_limit)
+            return _removal("its jobs go on beyond their hard_timeout")
+        self._cases[child] = _Case(replace_by=now + self._drain_limit)
+        may_begin = self._replacements.may_begin(child)
+        return ChildVerdict("replace", why="hard_timeout") if may_begin else None
 
-    def _drain(self, case: _Case, overdue: Sequence[Overdue], now: float) -> None:
-        child, replacement = case.child, case.replacement
-        booting = replacement is not None and replacement.outcome == "under way"
-        if booting and now < case.replace_by:
-            return
+    def _drain(
+        self, child: ChildHandle, case: _Case, overdue: int, now: float
+    ) -> ChildVerdict | None:
+        booting = self._replacements.of(child) is not None
+        if booting and case.replace_by is not None and now < case.replace_by:
+            return None
         if case.remove_by is None:
-            self._retire(case, now)
-        elif now >= case.remove_by or (
-            child.beat.state == "retiring" and child.beat.busy <= len(overdue)
-        ):
-            self._remove(child, "a job goes on beyond its hard_timeout")
+            case.remove_by = now + self._drain_limit
+            # The replacement has taken over, or there is none: the child fetches no more.
+            obeys = child.beat.state == "retiring" or child.stop_ordered_at is not None
+            return None if obeys else ChildVerdict("retire")
+        remove_by = _remove_by(child, case)
+        have_others_ended = child.beat.state == "retiring" and child.beat.busy <= overdue
+        if have_others_ended or (remove_by is not None and now >= remove_by):
+            return _removal("a job goes on beyond its hard_timeout")
+        return None
 
-    def _retire(self, case: _Case, now: float) -> None:
-        """The replacement has taken over, or there is none: the child fetches no more."""
-        child = case.child
-        if child.beat.state != "retiring" and child.stop_ordered_at is None:
-            child.retire()
-        limits = [now + self._drain_limit]
-        if child.drain_by is not None:
-            limits.append(child.drain_by - _BEFORE_INTERRUPTION)
-        case.remove_by = min(limits)
 
-    def _remove(self, child: ChildHandle, why: str) -> None:
-        child.fail_overdue = True
-        self._removals.begin(child, None, why)
+def _remove_by(child: ChildHandle, case: _Case) -> float | None:
+    """How long the other jobs of a child that fetches no more have: not as long as it has itself
+    before it interrupts them."""
+    if case.remove_by is None or child.drain_by is None:
+        return case.remove_by
+    return min(case.remove_by, child.drain_by - _BEFORE_INTERRUPTION)
+
+
+def _removal(why: str) -> ChildVerdict:
+    return ChildVerdict("remove", why=why, overdue=True)

@@ -48,11 +48,14 @@ class Isolation:
         self,
         capsules: tuple[Capsule, ...],
         children: Children,
+        is_silent: Callable[[ChildHandle], bool],
         free_memory: Callable[[], int] = available,
     ) -> None:
         self._children = children
-        self._capsules = [SoloChildren(capsule, children, free_memory) for capsule in capsules]
-        self._sole_turns = SoleTurns(children)
+        self._capsules = [
+            SoloChildren(capsule, children, is_silent, free_memory) for capsule in capsules
+        ]
+        self._sole_turns = SoleTurns(children, is_silent)
 
     @property
     def due(self) -> float | None:
@@ -88,13 +91,18 @@ class SoloChildren:
     """The solo children of one capsule."""
 
     def __init__(
-        self, capsule: Capsule, children: Children, free_memory: Callable[[], int]
+        self,
+        capsule: Capsule,
+        children: Children,
+        is_silent: Callable[[ChildHandle], bool],
+        free_memory: Callable[[], int],
     ) -> None:
         # Only what kills a child applies: solo children are too short-lived to be recycled.
         recycling = replace(capsule.recycling, max_memory=0, max_jobs=0, max_age=0.0)
         self._alone = replace(capsule, concurrency=1, workers=1, recycling=recycling)
         self._most = capsule.most_solo
         self._children = children
+        self._is_silent = is_silent
         self._free_memory = free_memory
         self._slots: list[Slot] = []
         self._sole_slots: list[Slot] = []
@@ -207,8 +215,9 @@ class SoloChildren:
         """The capsule's ordinary children that take jobs."""
         for slot in self._own_slots():
             child = slot.child
-            if child is not None and child.beat.state == "running" and child.silent_since is None:
-                yield child
+            if child is None or child.beat.state != "running" or self._is_silent(child):
+                continue
+            yield child
 
     def _own_slots(self) -> Iterator[Slot]:
         """Those of the capsule's ordinary children."""
@@ -240,7 +249,7 @@ class SoloChildren:
         if not staying:
             self._fork(1, beside=False)
         elif self._all_busy_since is not None and _has_passed(self._all_busy_since, _NEWS_TRAVELS):
-            taking_places = sum(not child.runs_for_long for child in staying)
+            taking_places = sum(not runs_for_long(child, self._is_silent) for child in staying)
             self._fork(min(len(staying), self._most - taking_places), beside=True)
             self._all_busy_since = None
 
@@ -273,8 +282,9 @@ class SoleTurns:
     after that. Which solo children live decides all of this, so it stays right whatever was killed
     or handed over to the master's next program."""
 
-    def __init__(self, children: Children) -> None:
+    def __init__(self, children: Children, is_silent: Callable[[ChildHandle], bool]) -> None:
         self._children = children
+        self._is_silent = is_silent
         self._asking: dict[str, None] = {}  # names of capsules, the first one first
         self._next: SoloChildren | None = None  # its turn begins when all others have ended
         self._patience = _DRAIN
@@ -312,13 +322,13 @@ class SoleTurns:
 
     @property
     def _sole(self) -> ChildHandle | None:
-        found = (child for child in self._children if child.sole and not child.runs_for_long)
-        return next(found, None)
+        sole = (child for child in self._children if child.sole)
+        return next((child for child in sole if not runs_for_long(child, self._is_silent)), None)
 
     def _others(self) -> list[ChildHandle]:
         """The children that may run a suspect. One that runs for long keeps nobody waiting."""
         found = [c for c in self._children if is_solo(c.identity) or c.beat.long_at]
-        return [child for child in found if not child.runs_for_long]
+        return [child for child in found if not runs_for_long(child, self._is_silent)]
 
     def _perhaps_begin(self, capsules: Sequence[SoloChildren]) -> None:
         """If the others have had their time, or have nothing to do in it."""
@@ -365,6 +375,13 @@ class SoleTurns:
         if self._idle_since is None:
             self._idle_since = time.monotonic()
         return time.monotonic() >= self._idle_since + _IDLE
+
+
+def runs_for_long(child: ChildHandle, is_silent: Callable[[ChildHandle], bool]) -> bool:
+    """Whether the suspect of the child keeps no other one waiting any more: else a few that never
+    end would keep all others waiting. One that holds the interpreter's lock may keep its child from
+    telling when that is."""
+    return 0.0 < child.beat.long_at <= time.monotonic() or is_silent(child)
 
 
 def _since(moment: float | None, *, condition: bool) -> float | None:

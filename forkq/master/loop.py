@@ -13,32 +13,34 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from setproctitle import setproctitle
-
 from ..config.config import Config
 from ..runtime.exit_codes import CANNOT_BOOT, CANNOT_BOOT_YET, CLEAN, INTERRUPTED
-from ..runtime.log import report_dropped_lines
 from ..runtime.pipe import Quiet
 from .children import Children
 from .embedded_redis import EmbeddedRedis
 from .handover import Fixed, MasterRecord
 from .hard_limits import HardLimits
+from .health import Health, RuleTable
 from .isolation import Isolation
-from .pidfile import TITLE, Pidfile
-from .recycling import Recycler
-from .redis_contact import RedisContact
+from .pidfile import Pidfile
+from .recycling import (
+    FarTooLarge,
+    MemoryMeter,
+    TooLarge,
+    TooManyJobs,
+    TooOld,
+    Undrained,
+    warn_without_memory,
+)
 from .relays import FreshCounts, HeldClassRelay, LeaderRelay
-from .removal import Removals
-from .replacement import Replacements
+from .replacement import Removals, Replacements
 from .rescue import Rescue
 from .restart import Reload, Restart, Succession
 from .signals import Signals, ignore
-from .status_file import StatusFile
+from .status_file import Display
 from .stop import GRACE, HINTS, StopSequence
-from .stuck_children import StuckChildren
 from .systemd import SystemdNotifier
-from .unhealthy_children import UnhealthyChildren
-from .watchdog import Watchdog
+from .unresponsive import CutOff, Garbled, Silence, Stuck, Unhealthy
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -71,23 +73,25 @@ class Master:
         self._log = log
         self._signals = Signals()
         self._children = Children(config, rescue, self._signals, self._descriptors, log)
-        self._replacements = Replacements(self._children, log)
+        self._silence = silence = Silence(config.silent_after)
+        cut_off, meter = CutOff(config.silent_after, silence), MemoryMeter()
+        self._replacements = Replacements(self._children, silence.has, log)
         self._removals = Removals(self._children, rescue, log)
-        self._supervision = Supervision(
-            config, self._children, self._replacements, self._removals, log
-        )
+        warn_without_memory(self._children.slots, log)
+        table = health_table(config, silence, cut_off, meter, self._replacements)
+        self._health = Health(table, self._children, self._replacements, self._removals, log)
         self._stop_sequence = StopSequence(self._children, self._removals, rescue, log)
         self._restart = Restart(self._children, self._replacements, fixed, self._hand_over, log)
-        self._stuck_children = StuckChildren(self._children, config.boot_timeout, log)
-        self._isolation = Isolation(config.capsules, self._children)
+        self._reload = Reload(self._children, self._replacements, log)
+        self._fresh_counts = FreshCounts(self._children)
+        self._isolation = Isolation(config.capsules, self._children, silence.has)
         self._held_class_relay = HeldClassRelay(self._children)
         self._leader_relay = LeaderRelay()
         self._succession = Succession(
-            fixed, pidfile, self._children, self._leader_relay, self._signals, notifier
+            fixed, pidfile, self._children, silence, self._leader_relay, self._signals, notifier
         )
-        self._watchdog = Watchdog(self._children.by_pid, config.silent_after, log)
-        self._status_file = StatusFile(config, log)
-        self._was_announced = self._was_logged = self._quiet = False
+        self._display = Display(config, self._children, silence, cut_off, meter, notifier, log)
+        self._quiet = False
         self._interrupts = 0
         self._exit_code = CLEAN
 
@@ -100,8 +104,7 @@ class Master:
             self._children.read_facts()  # what the children and the clock have sent
             self._removals.advance()  # of children that must go: requeue, kill
             self._children.reap()  # the dead: empties their slots, opens their rescues
-            self._stuck_children.kill_overdue()
-            self._watchdog.check()  # logs which children send no facts any more
+            self._check_health()  # of the living: replaces, removes, kills
             self._stop_sequence.advance()  # after the deadline: removes all children
             self._fill_slots()  # before the rescue: new children boot meanwhile
             self._held_class_relay.advance()  # before the new children fetch
@@ -136,11 +139,22 @@ class Master:
             self._exit_code = CANNOT_BOOT if lasting else CANNOT_BOOT_YET
             self._stop()
             return
-        self._supervision.check(quiet=self._quiet)
+        self._reload.advance(quiet=self._quiet)
         self._restart.advance(quiet=self._quiet)
         self._replacements.advance(quiet=self._quiet)
         self._children.fill_slots(quiet=self._quiet)
         self._isolation.advance(quiet=self._quiet)
+
+    def _check_health(self) -> None:
+        self._health.check(stopping=self._stop_sequence.begun, quiet=self._quiet)
+
+    def _show_state(self) -> None:
+        self._display.show(
+            self._restart,
+            stopping=self._stop_sequence.begun,
+            quiet=self._quiet,
+            reported_at=self._fresh_counts.reported_at,
+        )
 
     def _check_embedded_redis(self) -> None:
         if self._embedded is not None:
@@ -165,7 +179,7 @@ class Master:
             )
         elif self._rescue.due is not None:
             self._log.warning("redis did not take the last counts; no job is known to stay leased")
-        self._status_file.remove()
+        self._display.remove()
         self._pidfile.release()
         self._log.info("stopped", exit_code=self._exit_code)
         ignore()
@@ -193,6 +207,13 @@ class Master:
         self._quiet = True
         self._children.send_all(Quiet())
 
+    def _dump_stacks(self) -> None:
+        """A silent child gets a signal, too, because it may not read orders."""
+        for child in self._children:
+            child.dump_stacks()
+            if self._silence.has(child):
+                child.signal_stacks()
+
     def _begin_restart(self) -> None:
         if self._stop_sequence.begun:
             self._log.info("no rolling restart: the tree is stopping")
@@ -214,54 +235,11 @@ class Master:
         """Before ``run``, in the next program: the children and the state of the one before."""
         self._succession.take_over(record, self._restart)
         self._isolation.begin_anew()
-        self._quiet, self._was_announced, self._was_logged = record.quiet, True, True
+        self._display.inherit()
+        self._quiet = record.quiet
 
     def _hang_up(self) -> None:
         self._log.info("hangup: logs go to standard error, so there is no file to reopen")
-
-    # The state of the tree
-
-    def _show_state(self) -> None:
-        """In the process title, to systemd and in the status file."""
-        summary = f"{self._children.summary()}{self._note()}"
-        tag = f"[{self._config.tag}] " if self._config.tag else ""
-        setproctitle(f"{TITLE} {tag}{summary}")
-        self._notify_systemd(summary)
-        self._status_file.write(
-            self._state(),
-            self._children,
-            ready=self._is_ready(),
-            missing=self._children.missing,
-            restart=self._restart.report,
-            reported_at=self._supervision.fresh_counts.reported_at,
-        )
-        report_dropped_lines()
-
-    def _notify_systemd(self, summary: str) -> None:
-        self._notifier.ping()
-        if not self._stop_sequence.begun:
-            if self._children.were_ready and not self._restart.under_way:
-                self._announce_ready(summary)
-            else:
-                self._notifier.booting()
-        self._notifier.status(summary)
-
-    def _announce_ready(self, summary: str) -> None:
-        self._was_announced = True
-        self._notifier.ready(summary)
-        if not self._was_logged and (lost := self._children.lost_redis) is not None:
-            self._was_logged = True
-            self._log_ready(sum(lost), len(lost))
-
-    def _log_ready(self, lost: int, children: int) -> None:
-        """Readiness does not ask Redis. So that nobody takes a tree without Redis for one that
-        runs jobs, the line comes when each child knows whether Redis answers it."""
-        slots = len(self._children.slots)
-        if lost:
-            problem = f"lost by {lost} of {children} children: they run no job until it is back"
-            self._log.warning("ready", children=slots, redis=problem)
-        else:
-            self._log.info("ready", children=slots)
 
     def _next_deadline(self) -> float:
         """When the loop must go round, even if nothing happens (monotonic)."""
@@ -270,34 +248,13 @@ class Master:
             self._stop_sequence.due,
             self._removals.due,
             self._rescue.due,
-            self._status_file.due,
-            self._stuck_children.due,
+            self._display.due,
+            self._health.due(stopping=self._stop_sequence.begun),
             self._restart.due,
         ]
         if not self._stop_sequence.begun:
-            moments += [self._children.due, self._isolation.due, *self._supervision.due]
+            moments += [self._children.due, self._isolation.due]
         return min(moment for moment in moments if moment is not None)
-
-    def _is_ready(self) -> bool:
-        """Whether every slot has a child that takes jobs, as far as the master knows."""
-        stopping, children = self._quiet or self._stop_sequence.begun, self._children
-        return not stopping and children.all_ready and not children.silent and children.get_jobs
-
-    def _state(self) -> str:
-        if self._stop_sequence.begun:
-            return "stopping"
-        if self._quiet:
-            return "quiet"
-        if self._children.were_ready and self._children.unfilled:
-            return "degraded"
-        return "running" if self._was_announced else "booting"
-
-    def _note(self) -> str:
-        if (state := self._state()) in ("degraded", "booting") and self._children.unfilled:
-            return f" ({state}: {', '.join(self._children.unfilled)} cannot boot)"
-        if state == "running" and (refused := self._children.refused):
-            return f" ({refused})"
-        return "" if state == "running" else f" ({state})"
 
     def _descriptors(self) -> list[int]:
         """What a new child must close, besides the descriptors that ``Children`` knows."""
@@ -309,38 +266,29 @@ class Master:
         ]
 
 
-class Supervision:
-    """What the master checks of each living child, in each turn of its loop until the tree stops:
-    time limits of its jobs, its contact to Redis, its silence, its memory, its age and its code.
-    Each check may replace or remove the child."""
-
-    def __init__(
-        self,
-        config: Config,
-        children: Children,
-        replacements: Replacements,
-        removals: Removals,
-        log: FilteringBoundLogger,
-    ) -> None:
-        self._hard_limits = HardLimits(children, replacements, removals, config.timeout, log)
-        self._redis_contact = RedisContact(children.by_pid, config.silent_after, log)
-        self._unhealthy = UnhealthyChildren(children, replacements, removals, config, log)
-        self._recycler = Recycler(children, replacements, removals, log)
-        self.reload = Reload(children, replacements, log)
-        self.fresh_counts = FreshCounts(children)
-
-    @property
-    def due(self) -> list[float | None]:
-        """When ``check`` has something to do, if nothing happens before (monotonic)."""
-        return [self._hard_limits.due, self._recycler.due]
-
-    def check(self, *, quiet: bool) -> None:
-        """``quiet``: the tree is quiet, and recycles no child."""
-        self._hard_limits.enforce()
-        self._redis_contact.check()
-        self._unhealthy.check()
-        self._recycler.check(quiet=quiet)
-        self.reload.advance(quiet=quiet)
+def health_table(
+    config: Config,
+    silence: Silence,
+    cut_off: CutOff,
+    meter: MemoryMeter,
+    replacements: Replacements,
+) -> RuleTable:
+    """The rules about living children. Each may have its child replaced, removed or killed."""
+    return RuleTable(
+        always=(Garbled(), Stuck(config.boot_timeout), silence),
+        until_stop=(
+            HardLimits(config.timeout, replacements),
+            cut_off,
+            Unhealthy(config, silence, cut_off, replacements),
+            FarTooLarge(meter),
+            Undrained(),
+        ),
+        until_quiet=(
+            TooManyJobs(meter, replacements),
+            TooOld(meter, replacements),
+            TooLarge(meter, replacements),
+        ),
+    )
 
 
 _ACTIONS: Final[dict[int, Callable[[Master], None]]] = {
@@ -348,9 +296,9 @@ _ACTIONS: Final[dict[int, Callable[[Master], None]]] = {
     signal.SIGQUIT: Master._stop,
     signal.SIGINT: Master._interrupt,
     signal.SIGTSTP: Master._go_quiet,
-    signal.SIGTTIN: lambda master: master._children.dump_stacks(),
-    signal.SIGUSR1: lambda master: master._supervision.reload.request(),
+    signal.SIGTTIN: Master._dump_stacks,
+    signal.SIGUSR1: lambda master: master._reload.request(),
     signal.SIGUSR2: Master._begin_restart,
     signal.SIGHUP: Master._hang_up,
-    signal.SIGURG: lambda master: master._supervision.fresh_counts.ask(),
+    signal.SIGURG: lambda master: master._fresh_counts.ask(),
 }

@@ -1,23 +1,25 @@
-"""Recycling: the master replaces children that have become too large or too old, and removes one
-that is far too large. Each child's limits are a little below those of the configuration, so that
+"""The rules of health about children that work: the master replaces those that have become too
+large or too old or have run many jobs, and removes one that is far too large, or that was replaced
+and does not end. Each child's limits are a little below those of the configuration, so that
 children that were forked together are not replaced together."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+import zlib
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from ..config.recycling import Recycling
 from ..store.crash_record import ProcessDeath
 from ..store.outage import LONGEST_BETWEEN_FORKS, Backoff
 from ..units import format_size
 from .child_handle import ChildHandle
-from .children import Children
-from .memory import measure, resident
-from .removal import Removals
-from .replacement import Replacement, Replacements
+from .health import ChildVerdict, Line, Rule, line
+from .memory import Memory, measure, resident
+from .replacement import Replacements
 from .slot import Slot
 from .stop import GRACE
 
@@ -29,6 +31,8 @@ _SHORT_LIFE: Final = 60.0
 _WARN_AFTER: Final = 3
 # One in so many of a capsule's children is replaced at a time, and always one.
 _AT_ONE_TIME: Final = 4
+# A child's limits of jobs, age and memory are at least this part of those of the configuration.
+_LEAST_PART: Final = 0.9
 # Seconds between two looks at the RSS of a child with a limit, and between two measurements of the
 # PSS of a child whose RSS is above its limit.
 _EVERY: Final = 1.0
@@ -40,117 +44,15 @@ _PART: Final = 0.05
 _PART_FOR_STATUS: Final = 0.002
 
 
-class Recycler:
-    """Checks every child in each turn of the loop, and measures the memory of one."""
+@dataclass(slots=True)
+class _Look:
+    """What the meter knows of one child: ``memory`` at ``measured_at``, which ``took`` so many
+    processor seconds; ``due``: when it looks next (monotonic)."""
 
-    def __init__(
-        self,
-        children: Children,
-        replacements: Replacements,
-        removals: Removals,
-        log: FilteringBoundLogger,
-    ) -> None:
-        self._children = children
-        self._replacements = replacements
-        self._removals = removals
-        self._log = log
-        self._meter = MemoryMeter(children.by_pid)
-        self._begun: list[Replacement] = []
-        self._backoffs: dict[Slot, Backoff] = {}
-        if any(_memory_limit(slot) for slot in children.slots) and not measure(os.getpid()):
-            log.warning("limits of memory have no effect: this system tells no process's memory")
-
-    @property
-    def due(self) -> float | None:
-        """When ``check`` has something to do (monotonic), if nothing happens before."""
-        return self._meter.due
-
-    def check(self, *, quiet: bool = False) -> None:
-        """Measures, and begins what must be. ``quiet``: the tree is quiet, and replaces none."""
-        measured = self._meter.measure_next()
-        self._begun = [one for one in self._begun if one.outcome == "under way"]
-        if measured is not None and _is_far_too_large(measured):
-            self._remove_hog(measured)
-        for child in list(self._children):
-            if child.drain_by is not None and time.monotonic() > child.drain_by + GRACE:
-                why = "it was replaced, and its jobs have not ended within drain_timeout"
-                self._removals.begin(child, None, why)
-            elif not quiet and (reason := self._reason(child)) and self._has_room(child):
-                self._replace(child, reason)
-
-    def _remove_hog(self, child: ChildHandle) -> None:
-        """One of its jobs may be the reason, so they get crash records."""
-        if child.memory is None:
-            return
-        used, limit = child.memory.used, _limits(child).hard_max_memory
-        why = f"memory above hard_max_memory ({format_size(used)} of {format_size(limit)})"
-        self._removals.begin(child, ProcessDeath(rss=used // 1024, reason=why), why)
-
-    def _reason(self, child: ChildHandle) -> str:
-        """Which limit the child has reached; "" if none."""
-        if child.slot.child is not child or not child.was_ready:
-            return ""
-        limits, part = _limits(child), child.part_of_limits
-        if limits.max_jobs and child.beat.processed >= limits.max_jobs * part:
-            return "max_jobs"
-        if limits.max_age and time.monotonic() - child.born >= limits.max_age * part:
-            return "max_age"
-        if limits.max_memory and child.memory and child.memory.used >= limits.max_memory * part:
-            return "max_memory" if self._backoff(child).over else ""
-        return ""
-
-    def _has_room(self, child: ChildHandle) -> bool:
-        """Whether fewer than the most children of its capsule are being replaced."""
-        capsule = child.slot.capsule
-        under_way = [one for one in self._begun if one.slot.capsule is capsule]
-        return capsule is not None and len(under_way) < max(1, capsule.workers // _AT_ONE_TIME)
-
-    def _replace(self, child: ChildHandle, reason: str) -> None:
-        replacement = self._replacements.begin(child, reason)
-        if replacement is None:
-            return
-        self._begun.append(replacement)
-        age = time.monotonic() - child.born
-        self._log.info(
-            "recycling a child",
-            child=child.name,
-            pid=child.pid,
-            why=reason,
-            limit=_limits(child).shown(reason),
-            memory=format_size(child.memory.used) if child.memory else None,
-            jobs=child.beat.processed,
-            age=round(age),
-        )
-        if reason == "max_memory":
-            self._slow_down(child, age)
-
-    def _slow_down(self, child: ChildHandle, age: float) -> None:
-        """If a new child reaches the limit soon, its replacement will as well: without a pause the
-        master would fork one after the other."""
-        if age >= _SHORT_LIFE:
-            self._backoffs.pop(child.slot, None)
-            return
-        backoff = self._backoff(child)
-        backoff.pause()
-        if backoff.failures == _WARN_AFTER:
-            self._log.warning(
-                "new children reach max_memory at once; they are recycled less often",
-                child=child.name,
-                hint="raise max_memory, or let the jobs use less",
-            )
-
-    def _backoff(self, child: ChildHandle) -> Backoff:
-        return self._backoffs.setdefault(child.slot, Backoff(longest=LONGEST_BETWEEN_FORKS))
-
-
-def _limits(child: ChildHandle) -> Recycling:
-    """Those of its capsule; the clock has none."""
-    return child.slot.capsule.recycling if child.slot.capsule else _NO_LIMITS
-
-
-def _is_far_too_large(child: ChildHandle) -> bool:
-    limit = _limits(child).hard_max_memory
-    return bool(limit and child.memory and child.memory.used > limit)
+    memory: Memory | None = None
+    due: float = 0.0
+    measured_at: float = float("-inf")
+    took: float = 0.0
 
 
 class MemoryMeter:
@@ -161,33 +63,40 @@ class MemoryMeter:
     is never more. So the master asks for the PSS of a child whose RSS is above its limit, and
     otherwise seldom, for ``forkq status`` alone."""
 
-    def __init__(self, by_pid: Mapping[int, ChildHandle]) -> None:
-        self._by_pid = by_pid
+    def __init__(self) -> None:
+        self._looks: dict[ChildHandle, _Look] = {}
 
-    @property
-    def due(self) -> float | None:
-        """When the next look is due (monotonic)."""
-        return min((child.memory_due for child in self._measurable()), default=None)
+    def memory(self, child: ChildHandle) -> Memory | None:
+        """What the child had at its last measurement; None before the first one."""
+        look = self._looks.get(child)
+        return None if look is None else look.memory
 
-    def measure_next(self) -> ChildHandle | None:
-        """Looks at the child that is due first, if its time has come. Returns it if its memory was
-        measured."""
-        child = min(self._measurable(), key=lambda child: child.memory_due, default=None)
+    def due(self, child: ChildHandle) -> float | None:
+        """When the next look at this child is due (monotonic)."""
+        if not child.was_ready or child.frozen:
+            return None
+        look = self._looks.get(child)
+        return 0.0 if look is None else look.due
+
+    def measure_next(self, children: Collection[ChildHandle]) -> None:
+        """Looks at the child that is due first, if its time has come."""
+        dues = [(due, child) for child in children if (due := self.due(child)) is not None]
+        due, child = min(dues, key=lambda each: each[0], default=(0.0, None))
         began = time.monotonic()
-        if child is None or child.memory_due > began:
-            return None
-        child.memory_due = began + (_EVERY if _memory_limit(child.slot) else _EVERY_FOR_STATUS)
-        if began < child.measured_at + _pause(child):
-            return None
+        if child is None or due > began:
+            return
+        look = self._looks.setdefault(child, _Look())
+        look.due = began + (_EVERY if _memory_limit(child.slot) else _EVERY_FOR_STATUS)
+        if began < look.measured_at + _pause(child, look.took):
+            return
         spent = time.thread_time()
-        child.memory = measure(child.pid)
-        child.measuring_took = time.thread_time() - spent
-        child.measured_at = time.monotonic()
-        return child
+        look.memory = measure(child.pid)
+        look.took = time.thread_time() - spent
+        look.measured_at = time.monotonic()
 
-    def _measurable(self) -> list[ChildHandle]:
-        children = self._by_pid.values()
-        return [child for child in children if child.was_ready and not child.frozen]
+    def forget(self, child: ChildHandle) -> None:
+        """The child has been reaped."""
+        self._looks.pop(child, None)
 
 
 def _memory_limit(slot: Slot) -> int:
@@ -198,12 +107,154 @@ def _memory_limit(slot: Slot) -> int:
     return limits.max_memory or limits.hard_max_memory
 
 
-def _pause(child: ChildHandle) -> float:
+def _pause(child: ChildHandle, took: float) -> float:
     """Seconds between two measurements of the PSS of this child."""
-    limit = _memory_limit(child.slot) * child.part_of_limits
+    limit = _memory_limit(child.slot) * part_of_limits(child)
     if limit and resident(child.pid) >= limit:
-        return max(_EVERY, child.measuring_took / _PART)
-    return max(_EVERY_FOR_STATUS, child.measuring_took / _PART_FOR_STATUS)
+        return max(_EVERY, took / _PART)
+    return max(_EVERY_FOR_STATUS, took / _PART_FOR_STATUS)
+
+
+class FarTooLarge(Rule):
+    """A child above ``hard_max_memory``. One of its jobs may be the reason, so they get crash
+    records."""
+
+    def __init__(self, meter: MemoryMeter) -> None:
+        self._meter = meter
+
+    def look(self, children: Sequence[ChildHandle], now: float) -> None:
+        self._meter.measure_next(children)
+
+    def due(self, child: ChildHandle) -> float | None:
+        return self._meter.due(child)
+
+    def verdict(self, child: ChildHandle, now: float) -> ChildVerdict | None:
+        limit, memory = _limits(child).hard_max_memory, self._meter.memory(child)
+        if not limit or memory is None or memory.used <= limit:
+            return None
+        used = memory.used
+        why = f"memory above hard_max_memory ({format_size(used)} of {format_size(limit)})"
+        return ChildVerdict("remove", why=why, crash=ProcessDeath(rss=used // 1024, reason=why))
+
+    def forget(self, child: ChildHandle) -> None:
+        self._meter.forget(child)
+
+
+class Undrained(Rule):
+    """A child that was replaced, and whose jobs have not ended within ``drain_timeout``."""
+
+    def verdict(self, child: ChildHandle, now: float) -> ChildVerdict | None:
+        if child.drain_by is None or now <= child.drain_by + GRACE:
+            return None
+        why = "it was replaced, and its jobs have not ended within drain_timeout"
+        return ChildVerdict("remove", why=why)
+
+
+class RecyclingRule(Rule):
+    """A limit of ``config.recycling``, by its key. A child that has reached it is replaced if fewer
+    than the most children of its capsule are replaced just then."""
+
+    key: ClassVar[str]
+
+    def __init__(self, meter: MemoryMeter, replacements: Replacements) -> None:
+        self._meter = meter
+        self._replacements = replacements
+
+    def has_reached(self, child: ChildHandle, limit: float, now: float) -> bool:
+        """Whether the child has reached this limit."""
+        raise NotImplementedError
+
+    def verdict(self, child: ChildHandle, now: float) -> ChildVerdict | None:
+        limit = getattr(_limits(child), self.key) * part_of_limits(child)
+        if not limit or not child.was_ready or not self.has_reached(child, limit, now):
+            return None
+        if not self._has_room(child) or not self._replacements.may_begin(child):
+            return None
+        return ChildVerdict("replace", self._lines(child, now), self.key)
+
+    def _has_room(self, child: ChildHandle) -> bool:
+        capsule = child.slot.capsule
+        under_way = [
+            one for one in self._replacements if one.why in _KEYS and one.slot.capsule is capsule
+        ]
+        return capsule is not None and len(under_way) < max(1, capsule.workers // _AT_ONE_TIME)
+
+    def _lines(self, child: ChildHandle, now: float) -> tuple[Line, ...]:
+        memory = self._meter.memory(child)
+        said = line("info", "recycling a child", child)
+        said.values.update(
+            why=self.key,
+            limit=_limits(child).shown(self.key),
+            memory=format_size(memory.used) if memory else None,
+            jobs=child.beat.processed,
+            age=round(now - child.born),
+        )
+        return (said,)
+
+
+class TooManyJobs(RecyclingRule):
+    """``max_jobs``."""
+
+    key = "max_jobs"
+
+    def has_reached(self, child: ChildHandle, limit: float, now: float) -> bool:
+        return child.beat.processed >= limit
+
+
+class TooOld(RecyclingRule):
+    """``max_age``."""
+
+    key = "max_age"
+
+    def has_reached(self, child: ChildHandle, limit: float, now: float) -> bool:
+        return now - child.born >= limit
+
+
+class TooLarge(RecyclingRule):
+    """``max_memory``. If a new child reaches the limit soon, its replacement will as well: without
+    a pause the master would fork one after the other."""
+
+    key = "max_memory"
+
+    def __init__(self, meter: MemoryMeter, replacements: Replacements) -> None:
+        super().__init__(meter, replacements)
+        self._backoffs: dict[Slot, Backoff] = {}
+
+    def has_reached(self, child: ChildHandle, limit: float, now: float) -> bool:
+        memory, backoff = self._meter.memory(child), self._backoffs.get(child.slot)
+        rests = backoff is not None and not backoff.over
+        return memory is not None and memory.used >= limit and not rests
+
+    def _lines(self, child: ChildHandle, now: float) -> tuple[Line, ...]:
+        lines = super()._lines(child, now)
+        if now - child.born >= _SHORT_LIFE:
+            self._backoffs.pop(child.slot, None)
+            return lines
+        backoff = self._backoffs.setdefault(child.slot, Backoff(longest=LONGEST_BETWEEN_FORKS))
+        backoff.pause()
+        if backoff.failures != _WARN_AFTER:
+            return lines
+        event = "new children reach max_memory at once; they are recycled less often"
+        hint = "raise max_memory, or let the jobs use less"
+        return (*lines, Line("warning", event, {"child": child.name, "hint": hint}))
+
+
+def warn_without_memory(slots: Iterable[Slot], log: FilteringBoundLogger) -> None:
+    """Where the system tells no process's memory, a limit of memory has no effect."""
+    if any(_memory_limit(slot) for slot in slots) and not measure(os.getpid()):
+        log.warning("limits of memory have no effect: this system tells no process's memory")
+
+
+def part_of_limits(child: ChildHandle) -> float:
+    """Its own limits are this part of those of the configuration: of each child another one, by
+    its identity, so that it is the same in the master's next program."""
+    return _LEAST_PART + (1.0 - _LEAST_PART) * zlib.crc32(child.identity.encode()) / 2**32
+
+
+def _limits(child: ChildHandle) -> Recycling:
+    """Those of its capsule; the clock has none."""
+    return child.slot.capsule.recycling if child.slot.capsule else _NO_LIMITS
 
 
 _NO_LIMITS: Final = Recycling()
+_KEYS: Final = (TooManyJobs.key, TooOld.key, TooLarge.key)

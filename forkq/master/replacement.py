@@ -1,21 +1,39 @@
-"""Replaces a child: the master forks a new one for its slot. When the new one is ready it takes the
-slot, and the old one fetches no more and ends when its last job has."""
+"""How a child leaves before it has died: replaced, or removed by force.
+
+To replace it, the master forks a new child for its slot. When the new one is ready it takes the
+slot, and the old one fetches no more and ends when its last job has. To remove it, the master
+freezes it, returns its jobs to their queues, and kills it. Frozen first, none of its jobs can
+finish after it went back, or run in two places.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from ..runtime.pipe import Stop
+from ..store.crash_record import ProcessDeath
 from ..store.outage import LONGEST_BETWEEN_FORKS, Backoff
 from .child_handle import ChildHandle
 from .children import Children
+from .rescue import Rescue
 from .slot import Slot
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
+
+# Seconds in which a frozen child comes to a halt. One that has not is stuck in the kernel, and runs
+# nothing.
+_HALT_LIMIT: Final = 0.25
+_HALT_CHECK: Final = 0.01
+# Seconds after which a frozen child is killed, however few jobs Redis has taken back. The rescue
+# goes on then.
+_KILL_AFTER: Final = 1.0
 
 Outcome: TypeAlias = Literal["under way", "done", "called off"]
 
@@ -41,8 +59,14 @@ class Replacement:
 class Replacements:
     """Those that are under way: of any number of slots, one for each slot at most."""
 
-    def __init__(self, children: Children, log: FilteringBoundLogger) -> None:
+    def __init__(
+        self,
+        children: Children,
+        is_silent: Callable[[ChildHandle], bool],
+        log: FilteringBoundLogger,
+    ) -> None:
         self._children = children
+        self._is_silent = is_silent
         self._log = log
         self._under_way: dict[Slot, Replacement] = {}
         self._backoffs: dict[Slot, Backoff] = {}
@@ -53,15 +77,31 @@ class Replacements:
     def __contains__(self, slot: Slot) -> bool:
         return slot in self._under_way
 
-    def begin(self, child: ChildHandle, why: str) -> Replacement | None:
-        """Starts the replacement of ``child``; ``advance`` forks the new one. None if the child is
-        in no slot any more, if its slot has one under way, or if the slot's last one was called off
-        a short time ago."""
+    def of(self, child: ChildHandle) -> Replacement | None:
+        """The one of this child; None if there is none."""
+        found = self._under_way.get(child.slot)
+        return found if found is not None and found.old is child else None
+
+    def may_begin(self, child: ChildHandle) -> bool:
+        """Whether ``child`` can be replaced now. Not if it is in no slot any more, if its slot has
+        a replacement under way, or if the slot's last one was called off a short time ago."""
         slot = child.slot
-        if slot.child is not child or slot in self._under_way or self._is_paused(slot):
+        is_free = slot not in self._under_way and not self._is_paused(slot)
+        return slot.child is child and is_free
+
+    def begin(self, child: ChildHandle, why: str) -> Replacement | None:
+        """Starts the replacement of ``child``, if it may begin; ``advance`` forks the new one."""
+        if not self.may_begin(child):
             return None
-        replacement = self._under_way[slot] = Replacement(slot, child, why)
+        replacement = self._under_way[child.slot] = Replacement(child.slot, child, why)
         return replacement
+
+    def retire(self, child: ChildHandle) -> None:
+        """Another child has its slot: it ends when its jobs have, or at ``drain_timeout``. For a
+        silent one ``kill_silent_after`` is the only limit."""
+        capsule = None if self._is_silent(child) else child.slot.capsule
+        limit = capsule.recycling.drain_timeout if capsule else 0
+        child.send(Stop(time.monotonic() + limit if limit else None))
 
     def end_pauses(self) -> None:
         """There may be new code that boots: every slot may have a replacement at once."""
@@ -105,7 +145,7 @@ class Replacements:
         old, slot = replacement.old, replacement.slot
         if slot.child is old:
             slot.child = new
-            old.retire()
+            self.retire(old)
         elif slot.child is not new:
             new.send(Stop(None))  # the old one died meanwhile, and its slot was filled
         self._backoffs.pop(slot, None)
@@ -130,3 +170,90 @@ class Replacements:
     def _end(self, replacement: Replacement, outcome: Outcome) -> None:
         replacement.outcome = outcome
         del self._under_way[replacement.slot]
+
+
+@dataclass(slots=True, eq=False)
+class _Removal:
+    """A frozen child; ``halt_by`` and ``kill_by`` are monotonic. Its jobs get ``crash`` as their
+    crash record."""
+
+    child: ChildHandle
+    crash: ProcessDeath | None
+    halt_by: float
+    kill_by: float
+
+
+class Removals:
+    """Those that are under way. The slot of a removed child is empty at once, so that the loop
+    fills it while the jobs go back."""
+
+    def __init__(self, children: Children, rescue: Rescue, log: FilteringBoundLogger) -> None:
+        self._children = children
+        self._rescue = rescue
+        self._log = log
+        self._under_way: list[_Removal] = []
+
+    def __iter__(self) -> Iterator[ChildHandle]:
+        return (removal.child for removal in self._under_way)
+
+    @property
+    def due(self) -> float | None:
+        """When ``advance`` has something to do (monotonic)."""
+        return time.monotonic() + _HALT_CHECK if self._under_way else None
+
+    def begin(
+        self, child: ChildHandle, crash: ProcessDeath | None, why: str, *, overdue: bool = False
+    ) -> bool:
+        """Logs ``why`` and freezes ``child``; its jobs get ``crash`` as their crash record, or are
+        marked as failed if they are ``overdue``. False if it is frozen or killed already, or has
+        been reaped."""
+        frozen = self.freeze(child, crash)
+        if frozen:
+            child.fail_overdue = overdue
+            self._log.error(
+                "removing a child by force; its jobs go back",
+                child=child.name,
+                pid=child.pid,
+                why=why,
+            )
+        return frozen
+
+    def freeze(
+        self, child: ChildHandle, crash: ProcessDeath | None, kill_by: float | None = None
+    ) -> bool:
+        """As ``begin``, without a line in the log. ``kill_by`` (monotonic): how long Redis has."""
+        if child.frozen or child.killed or child not in self._children:
+            return False
+        os.kill(child.pid, signal.SIGSTOP)
+        child.frozen = True
+        now = time.monotonic()
+        kill_by = now + _KILL_AFTER if kill_by is None else kill_by
+        self._under_way.append(_Removal(child, crash, now + _HALT_LIMIT, kill_by))
+        if child.slot.child is child:
+            child.slot.record_death(child, "")
+        return True
+
+    def advance(self) -> None:
+        """Takes the next step of each. Called before the dead are reaped: a frozen child that was
+        killed from outside still gets its crash record."""
+        self._under_way = [removal for removal in self._under_way if not self._advance(removal)]
+
+    def _advance(self, removal: _Removal) -> bool:
+        """Returns whether it is over."""
+        child = removal.child
+        if child not in self._children:
+            return True
+        if not child.rescued:
+            if has_halted(child) or time.monotonic() >= removal.halt_by:
+                self._children.rescue(child, removal.crash)
+            return False
+        if self._rescue.holds(child.identity) and time.monotonic() < removal.kill_by:
+            return False
+        child.kill()
+        return True
+
+
+def has_halted(child: ChildHandle) -> bool:
+    """Whether a frozen child has come to a halt (or has ended)."""
+    options = os.WSTOPPED | os.WEXITED | os.WNOHANG | os.WNOWAIT
+    return os.waitid(os.P_PID, child.pid, options) is not None

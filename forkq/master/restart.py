@@ -40,6 +40,7 @@ from .replacement import Replacement, Replacements
 from .signals import Signals
 from .slot import Slot
 from .systemd import SystemdNotifier
+from .unresponsive import Silence
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -361,6 +362,7 @@ class Succession:
     fixed: Fixed
     pidfile: Pidfile
     children: Children
+    silence: Silence
     leader_relay: LeaderRelay
     signals: Signals
     notifier: SystemdNotifier
@@ -380,6 +382,8 @@ class Succession:
     def take_over(self, record: MasterRecord, restart: Restart) -> None:
         """In the next program: inherits what the one before has left."""
         self.children.inherit(record.children)
+        for each in record.children:
+            self.silence.inherit(self.children.by_pid[each.pid], each.silent_since)
         self.leader_relay.inherit(self.children.by_pid.get(record.leader))
         restart.take_over(record)
         self.notifier.back()
@@ -389,7 +393,7 @@ class Succession:
             format=FORMAT,
             fixed=self.fixed,
             pidfile=self.pidfile.descriptor(),
-            children=[record_of(child) for child in self.children],
+            children=[record_of(child, self.silence.since(child)) for child in self.children],
             leader=self.leader_relay.leader_pid,
             quiet=quiet,
             restart=restart.report,

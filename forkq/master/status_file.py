@@ -1,4 +1,5 @@
-"""The status file beside the pidfile: the state of the tree, for ``forkq status``."""
+"""How the master shows the state of the tree: in the title of its process, to systemd, and in the
+status file beside the pidfile, for ``forkq status``."""
 
 from __future__ import annotations
 
@@ -6,23 +7,164 @@ import os
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import msgspec
+from setproctitle import setproctitle
 
 from ..config.config import Config
 from ..config.private_files import overwrite_own, replace_own, show_life
 from ..errors import ConfigError
-from ..runtime.log import LogOnce
+from ..runtime.log import LogOnce, report_dropped_lines
 from ..wire.times import now
 from .child_handle import ChildHandle
+from .children import Children
 from .handover import RestartReport
+from .memory import Memory
+from .pidfile import TITLE
+from .recycling import MemoryMeter
+from .restart import Restart
+from .systemd import SystemdNotifier
+from .unresponsive import CutOff, Silence
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
 # Seconds between two writes at least.
 _SHORTEST_PAUSE: Final = 0.2
+
+
+class Display:
+    """Shows the state in each turn of the master's loop."""
+
+    def __init__(
+        self,
+        config: Config,
+        children: Children,
+        silence: Silence,
+        cut_off: CutOff,
+        meter: MemoryMeter,
+        notifier: SystemdNotifier,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self._tag = f"[{config.tag}] " if config.tag else ""
+        self._children = children
+        self._silence = silence
+        self._cut_off = cut_off
+        self._meter = meter
+        self._notifier = notifier
+        self._log = log
+        self._file = StatusFile(config, log)
+        self._was_announced = self._was_logged = False
+
+    @property
+    def due(self) -> float:
+        """When the status file must be written again (monotonic)."""
+        return self._file.due
+
+    def inherit(self) -> None:
+        """In the master's next program: the one before has announced that the tree is ready."""
+        self._was_announced = self._was_logged = True
+
+    def show(self, restart: Restart, *, stopping: bool, quiet: bool, reported_at: float) -> None:
+        """Shows what has changed."""
+        summary = self._summary(self._state(stopping=stopping, quiet=quiet))
+        setproctitle(f"{TITLE} {self._tag}{summary}")
+        self._notify_systemd(summary, stopping=stopping, restarting=restart.under_way)
+        self._file.write(
+            self._state(stopping=stopping, quiet=quiet),
+            [self._seen(child) for child in self._children],
+            ready=not (quiet or stopping) and self._takes_jobs(),
+            missing=self._children.missing,
+            restart=restart.report,
+            reported_at=reported_at,
+        )
+        report_dropped_lines()
+
+    def remove(self) -> None:
+        """The tree is gone."""
+        self._file.remove()
+
+    def _notify_systemd(self, summary: str, *, stopping: bool, restarting: bool) -> None:
+        self._notifier.ping()
+        if not stopping:
+            if self._children.were_ready and not restarting:
+                self._announce_ready(summary)
+            else:
+                self._notifier.booting()
+        self._notifier.status(summary)
+
+    def _announce_ready(self, summary: str) -> None:
+        self._was_announced = True
+        self._notifier.ready(summary)
+        if not self._was_logged and (lost := self._lost_redis()) is not None:
+            self._was_logged = True
+            self._log_ready(sum(lost), len(lost))
+
+    def _lost_redis(self) -> list[bool] | None:
+        """Of each child in a slot that runs jobs: whether it has lost Redis. None as long as one of
+        them has not said so, and has had no answer either."""
+        found = [slot.child for slot in self._children.slots if slot.capsule]
+        if any(one is None or not (one.beat.redis_at or one.beat.redis_lost) for one in found):
+            return None
+        return [bool(one and one.beat.redis_lost) for one in found]
+
+    def _log_ready(self, lost: int, children: int) -> None:
+        """Readiness does not ask Redis. So that nobody takes a tree without Redis for one that
+        runs jobs, the line comes when each child knows whether Redis answers it."""
+        slots = len(self._children.slots)
+        if lost:
+            problem = f"lost by {lost} of {children} children: they run no job until it is back"
+            self._log.warning("ready", children=slots, redis=problem)
+        else:
+            self._log.info("ready", children=slots)
+
+    def _takes_jobs(self) -> bool:
+        """Whether every slot has a child that takes jobs, as far as the master knows."""
+        hang = any(self._silence.has(child) for child in self._children)
+        gets_jobs = all(child.beat.gets_jobs for child in self._children)
+        return self._children.all_ready and not hang and gets_jobs
+
+    def _state(self, *, stopping: bool, quiet: bool) -> str:
+        if stopping:
+            return "stopping"
+        if quiet:
+            return "quiet"
+        if self._children.were_ready and self._children.unfilled:
+            return "degraded"
+        return "running" if self._was_announced else "booting"
+
+    def _summary(self, state: str) -> str:
+        """One line: how many children, how many of their processors are busy, what is wrong."""
+        capsules = [child.slot.capsule for child in self._children if child.slot.capsule]
+        processors = sum(capsule.concurrency for capsule in capsules)
+        busy = sum(child.beat.busy for child in self._children)
+        names = [child.name for child in self._children if self._silence.has(child)]
+        silent = f", silent: {' '.join(names)}" if names else ""
+        counts = f"{len(capsules)} children [{busy} of {processors} busy]"
+        return f"{counts}{silent}{self._note(state)}"
+
+    def _note(self, state: str) -> str:
+        if state in ("degraded", "booting") and (unfilled := self._children.unfilled):
+            return f" ({state}: {', '.join(unfilled)} cannot boot)"
+        refused = (child.beat.refused for child in self._children if child.beat.refused)
+        if state == "running" and (what := next(refused, "")):
+            return f" ({what})"
+        return "" if state == "running" else f" ({state})"
+
+    def _seen(self, child: ChildHandle) -> SeenChild:
+        memory = self._meter.memory(child)
+        if self._silence.has(child):
+            return SeenChild(child, "silent", memory)
+        return SeenChild(child, "cut off" if self._cut_off.seconds(child) else "", memory)
+
+
+class SeenChild(NamedTuple):
+    """A child with what the rules of health know of it: ``trouble`` is "" if it is well."""
+
+    child: ChildHandle
+    trouble: Literal["", "silent", "cut off"] = ""
+    memory: Memory | None = None
 
 
 class StatusFile:
@@ -60,7 +202,7 @@ class StatusFile:
     def write(
         self,
         state: str,
-        children: Iterable[ChildHandle],
+        children: Iterable[SeenChild],
         *,
         ready: bool,
         missing: list[str],
@@ -70,8 +212,8 @@ class StatusFile:
         """Writes the file if something has changed or the time is due. A change that comes too soon
         is written by a later call, at ``due``; a new ``reported_at`` (``FreshCounts``) at once.
         ``missing``: why slots have no child."""
-        handles = list(children)
-        described = [_described(child) for child in handles]
+        seen = list(children)
+        described = [_described(child) for child in seen]
         content = {
             "state": state,
             "ready": ready,
@@ -86,9 +228,9 @@ class StatusFile:
         self._is_behind = changed and at < self._next_write and not urgent
         if not self._is_behind and (changed or at >= self._next_beat):
             self._next_write, self._next_beat = at + _SHORTEST_PAUSE, at + self._beat_every
-            self._replace(content, handles, at)
+            self._replace(content, seen, at)
 
-    def _replace(self, content: dict[str, Any], children: list[ChildHandle], at: float) -> None:
+    def _replace(self, content: dict[str, Any], children: list[SeenChild], at: float) -> None:
         show_life(self._pidfile)
         stamped = msgspec.json.encode({**self._constants, **_stamped(content, children, at)})
         try:
@@ -107,14 +249,15 @@ class StatusFile:
         self._path.unlink(missing_ok=True)
 
 
-def _described(child: ChildHandle) -> dict[str, Any]:
+def _described(seen: SeenChild) -> dict[str, Any]:
+    child = seen.child
     capsule = child.slot.capsule
     return {
         "name": child.name,
         "pid": child.pid,
         "identity": child.identity,
-        "state": _state(child),
-        "busy": child.beat.busy if child.silent_since is None else child.running,
+        "state": seen.trouble or child.beat.state,
+        "busy": child.running if seen.trouble == "silent" else child.beat.busy,
         "concurrency": capsule.concurrency if capsule else 0,
         "queues": list(child.queues),
         "processed": child.beat.processed,
@@ -126,21 +269,15 @@ def _described(child: ChildHandle) -> dict[str, Any]:
     }
 
 
-def _state(child: ChildHandle) -> str:
-    if child.silent_since is not None:
-        return "silent"
-    return "cut off" if child.cut_off_for else child.beat.state
-
-
-def _stamped(content: dict[str, Any], children: list[ChildHandle], at: float) -> dict[str, Any]:
+def _stamped(content: dict[str, Any], children: list[SeenChild], at: float) -> dict[str, Any]:
     """``content`` with the latest signs of life (monotonic) of the master and of each child, and
     the memory of each child in bytes. Those change all the time; they alone make no new file."""
     latest = [
         {
             **described,
-            "beat_at": child.told.heard_at,
-            "memory": child.memory._asdict() if child.memory else None,
+            "beat_at": seen.child.told.heard_at,
+            "memory": seen.memory._asdict() if seen.memory else None,
         }
-        for described, child in zip(content["children"], children, strict=True)
+        for described, seen in zip(content["children"], children, strict=True)
     ]
     return {**content, "beat_at": at, "children": latest}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..runtime.pipe import Stop
 from .children import Children
-from .removal import Removals
+from .replacement import Removals
 from .rescue import Rescue
 
 if TYPE_CHECKING:
@@ -120,11 +120,15 @@ class StopSequence:
         left = max(0.0, self._deadline - time.monotonic())
         self._log.info(
             "waiting for running jobs",
-            jobs=self._children.running,
+            jobs=self._running(),
             children=[child.name for child in self._children if child.running],
             at_most=round(left, 1),
             **self._hint,
         )
+
+    def _running(self) -> int:
+        """How many jobs run, also those that keep their children from telling."""
+        return sum(child.running for child in self._children)
 
     # One method for each phase; it returns the phase that comes next, or its own.
 
@@ -133,7 +137,7 @@ class StopSequence:
         answered = all(child.beat.state == "stopping" for child in self._children)
         if not answered and now < min(self._answers_due, self._deadline):
             return Phase.ANSWERS
-        if self._children.running:
+        if self._running():
             self._log_waiting()
         return self._await_jobs()
 
@@ -153,7 +157,7 @@ class StopSequence:
     def _remove(self) -> None:
         """No crash record: a job that ignores the stop is no crash."""
         if self._children.by_pid:
-            jobs = self._children.running
+            jobs = self._running()
             problem = "jobs ignore the stop" if jobs else "children do not end"
             states = {child.name: child.beat.state for child in self._children}
             self._log.warning(f"{problem}; freezing", children=states, jobs=jobs)

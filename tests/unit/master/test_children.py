@@ -13,15 +13,15 @@ from typing import Any, cast
 import pytest
 
 from forkq.config.config import Config
-from forkq.master import spawn, stop, stuck_children
+from forkq.master import spawn, stop, unresponsive
 from forkq.master.child_handle import ChildHandle
 from forkq.master.children import Children
-from forkq.master.removal import Removals
-from forkq.master.replacement import Replacements
+from forkq.master.health import Health, Rule, RuleTable
+from forkq.master.replacement import Removals, Replacements, has_halted
 from forkq.master.rescue import DeadChild, Rescue
 from forkq.master.signals import Signals
 from forkq.master.stop import Phase, StopSequence
-from forkq.master.stuck_children import StuckChildren
+from forkq.master.unresponsive import Garbled, Silence, Stuck
 from forkq.runtime.assignment import Assignment
 from forkq.runtime.pipe import Exiting, Ready, Unbootable, send
 from tests.support.recorded_log import RecordedLog
@@ -70,9 +70,9 @@ class Tree:
         self._patch = pytest.MonkeyPatch()
         self._patch.setattr(self.children._spawner, "_fork", self._fork)
         self._patch.setattr(spawn, "refuse_threads", lambda: None)  # pytest's worker has some
-        self.stuck_children = StuckChildren(self.children, 0, self.log)
+        self.silence = Silence(600.0)
         self.removals = Removals(self.children, rescue, self.log)
-        self.replacements = Replacements(self.children, self.log)
+        self.replacements = Replacements(self.children, self.silence.has, self.log)
         self.stop_sequence = StopSequence(self.children, self.removals, rescue, self.log)
 
     def _fork(self, assignment: Assignment, _new_ends: object, _fresh: object) -> int:
@@ -95,6 +95,11 @@ class Tree:
         first = self.children.slots[0].child
         assert first is not None
         return first
+
+    def check(self, *rules: Rule) -> None:
+        """The master asks these rules, and does what they say."""
+        table, acts = RuleTable(rules), (self.replacements, self.removals)
+        Health(table, self.children, *acts, self.log).check()
 
     def reap(self, child: ChildHandle) -> None:
         """Waits until the master has reaped a child that is dead."""
@@ -140,7 +145,7 @@ def test_a_frozen_child_that_is_killed_before_its_requeue_is_rescued_once(
     tree.reap(child)
     tree.removals.advance()
     for other in tree.removals:
-        wait_until(other.has_halted, what="its halt")
+        wait_until(lambda: has_halted(other), what="its halt")  # noqa: B023 - at once
     tree.removals.advance()
     its_rescues = [dead for dead in tree.rescue.added if dead.identity == child.identity]
     assert [dead.crash for dead in its_rescues] == [None]
@@ -185,19 +190,19 @@ def test_a_child_that_closes_its_pipes_and_lives_is_killed(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not at once: a child that is about to end has closed its pipes, too."""
-    child = tree.boot()
+    child, stuck = tree.boot(), Stuck(0)
     os.close(tree.reports[child.pid])
     tree.reports[child.pid] = -1
 
     def pipe_is_closed() -> bool:  # the other child closes its copy of the pipe as it is started
         tree.children.read_facts()
-        return child.pipe_closed_at is not None
+        return child.report.eof
 
     wait_until(pipe_is_closed, what="the end of its pipe")
-    tree.stuck_children.kill_overdue()
+    tree.check(stuck)
     assert tree.log.events() == []
-    monkeypatch.setattr(stuck_children, "_END_LIMIT", 0.0)
-    tree.stuck_children.kill_overdue()
+    monkeypatch.setattr(unresponsive, "_END_LIMIT", 0.0)
+    tree.check(stuck)
     assert "a child has closed its pipes, but lives; killing it" in tree.log.events()
     tree.reap(child)
     [dead] = tree.rescue.added
@@ -293,19 +298,47 @@ def test_a_child_has_its_time_for_its_stacks_also_beneath_a_master_that_came_lat
 ) -> None:
     """On a busy machine the master may ask for them long after the boot's time limit. The signal
     comes later than the order: a child that logs its stacks at that moment could crash by it."""
-    tree.stuck_children = StuckChildren(tree.children, 0.5, tree.log)
+    stuck = Stuck(0.5)
     tree.children.fill_slots()
     for child in tree.children:
         child.born -= 60.0
-    tree.stuck_children.kill_overdue()
-    tree.stuck_children.kill_overdue()
+    tree.check(stuck)
+    tree.check(stuck)
     assert not any(child.killed for child in tree.children)
-    due = tree.stuck_children.due
-    assert due is not None
-    assert 0.0 < due - time.monotonic() <= stuck_children._STACKS_LIMIT
-    for child in tree.children:
-        child.stacks_requested_at = 0.0
-    tree.stuck_children.kill_overdue()
-    assert all(child.stacks_signalled and not child.killed for child in tree.children)
-    tree.stuck_children.kill_overdue()
+    dues = [stuck.due(child) for child in tree.children]
+    for due in dues:
+        assert due is not None
+        assert 0.0 < due - time.monotonic() <= unresponsive._STACKS_LIMIT
+    for stacks in stuck._stacks.values():
+        stacks.asked_at = 0.0
+    tree.check(stuck)
+    assert all(stacks.signalled for stacks in stuck._stacks.values())
+    assert not any(child.killed for child in tree.children)
+    tree.check(stuck)
     assert all(child.killed for child in tree.children)
+
+
+def test_a_child_whose_pipe_a_job_has_written_to_leaves_its_slot_at_once(tree: Tree) -> None:
+    """The master can read no more from it. It ends when its jobs have."""
+    child = tree.boot()
+    os.write(tree.reports[child.pid], b"\xff" * 64)
+    tree.children.read_facts()
+    for _ in range(2):
+        tree.check(Garbled())
+    assert tree.log.events() == ["a job has written into its child's pipe; replacing the child"]
+    assert child.stop_ordered_at is not None
+    assert (child.beat.state, child.slot.child) == ("retiring", None)
+
+
+def test_a_rule_forgets_a_child_that_was_reaped(tree: Tree) -> None:
+    """A master lives for months, and its children for hours."""
+    silence = Silence(0.0)
+    table, acts = RuleTable((silence,)), (tree.replacements, tree.removals)
+    health = Health(table, tree.children, *acts, tree.log)
+    child = tree.boot()
+    health.check()
+    assert silence.has(child)
+    os.kill(child.pid, signal.SIGKILL)
+    tree.reap(child)
+    health.check()
+    assert not silence.has(child)

@@ -71,6 +71,7 @@ def test_a_child_outside_of_the_slots_keeps_its_shard(handle: ChildHandle, is_cl
 
 def test_what_a_child_has_told_and_was_told_is_known_there(handle: ChildHandle) -> None:
     """Its queues are those that it serves, whatever the new configuration gives to its slot."""
+    assert record_of(handle, 7.0).silent_since == 7.0
     tell(handle, busy=2, processed=70, redis_lost="gone")
     handle.told.note(Exiting(3))
     handle.stop_ordered_at, handle.drain_by, handle.carries = 5.0, 9.0, {"restart|stopped": 1}

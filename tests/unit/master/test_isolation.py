@@ -75,6 +75,7 @@ class Ward:
     def __init__(self, capsule: Capsule = CAPSULE, *more: Capsule) -> None:
         self.children = FakeChildren()
         self.free_memory = 1 << 40
+        self.silent: set[ChildHandle] = set()
         self.capsules = (capsule, *more)
         self.children.slots += [Slot(f"{one.name}.0", one) for one in more]
         self.isolation = self.next_program()
@@ -85,7 +86,9 @@ class Ward:
     def next_program(self) -> Isolation:
         """The master's, which knows the children and nothing else."""
         children = cast("Children", self.children)
-        self.isolation = Isolation(self.capsules, children, lambda: self.free_memory)
+        self.isolation = Isolation(
+            self.capsules, children, self.silent.__contains__, lambda: self.free_memory
+        )
         return self.isolation
 
     def suspects(self, *, wait: bool) -> None:
@@ -217,7 +220,7 @@ def test_a_suspect_that_holds_the_interpreter_keeps_no_other_one_waiting() -> No
     small.all_busy()
     small.turn()
     assert len(small.solo()) == 2
-    solo.silent_since = time.monotonic()
+    small.silent.add(solo)
     small.turn()
     small.turn()
     assert len(small.solo()) == 3

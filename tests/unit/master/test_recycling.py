@@ -27,7 +27,7 @@ class Meter:
         self.taken: list[int] = []
         self.rss: dict[int, int] = {}
         self.children: dict[int, ChildHandle] = {}
-        self._meter = MemoryMeter(self.children)
+        self._meter = MemoryMeter()
         monkeypatch.setattr(recycling, "measure", self._measure)
         monkeypatch.setattr(recycling, "resident", lambda pid: self.rss[pid])
         for clock in ("monotonic", "thread_time"):
@@ -47,13 +47,19 @@ class Meter:
         self.children[pid], self.rss[pid] = handle, rss
         return pid
 
+    @property
+    def due(self) -> float | None:
+        """When the next child is due."""
+        dues = (self._meter.due(child) for child in self.children.values())
+        return min((due for due in dues if due is not None), default=None)
+
     def taken_within(self, seconds: float) -> list[int]:
         """Which children are measured, in turns of the master's loop."""
         self.taken.clear()
         end = self.now + seconds
         while self.now < end:
-            self._meter.measure_next()
-            due = self._meter.due
+            self._meter.measure_next(self.children.values())
+            due = self.due
             assert due is not None
             self.now = max(self.now + 0.001, due)
         return self.taken
@@ -89,5 +95,6 @@ def test_a_child_that_boots_or_is_frozen_is_not_measured(monkeypatch: pytest.Mon
     meter = Meter(monkeypatch)
     booting, frozen = meter.children[meter.child(None)], meter.children[meter.child(None)]
     booting.told.ready_at, frozen.frozen = None, True
-    assert meter._meter.measure_next() is None
-    assert meter._meter.due is None
+    assert meter.due is None
+    meter._meter.measure_next(meter.children.values())
+    assert meter.taken == []

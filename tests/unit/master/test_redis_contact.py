@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,8 +9,7 @@ import pytest
 
 from forkq.config.config import Config
 from forkq.master.child_handle import ChildHandle
-from forkq.master.redis_contact import RedisContact
-from forkq.master.unhealthy_children import UnhealthyChildren
+from forkq.master.unresponsive import CutOff, Unhealthy
 from tests.unit.master.handles import tell
 from tests.unit.master.test_children import Tree
 
@@ -29,21 +27,21 @@ class Contact:
         self.child = tree.boot()
         clock = tree.children.slots[1].child
         assert clock is not None
-        self.clock, self._log = clock, tree.log
+        self.clock, self._tree = clock, tree
         for child in (self.child, self.clock):
             child.told.ready_at = BEGAN
-        self._contact = RedisContact(tree.children.by_pid, LIMIT, tree.log)
+        self.cut_off = CutOff(LIMIT, tree.silence)
 
     def answer(self, seconds: float, *children: ChildHandle) -> None:
         """Redis answers these children at this time; the master checks then."""
         for child in children:
             tell(child, redis_at=BEGAN + seconds)
-        self._contact.check()
+        self._tree.check(self.cut_off)
 
     @property
     def events(self) -> list[str]:
         """What the master has logged."""
-        return self._log.events()
+        return self._tree.log.events()
 
 
 @pytest.fixture
@@ -54,8 +52,7 @@ def tree(tmp_path: Path) -> Iterator[Tree]:
 
 
 @pytest.fixture
-def contact(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> Contact:
-    monkeypatch.setattr(ChildHandle, "signal_stacks", lambda child: os.getpid())
+def contact(tree: Tree) -> Contact:
     return Contact(tree)
 
 
@@ -66,14 +63,14 @@ def test_a_child_that_redis_does_not_answer_while_it_answers_others_is_cut_off(
     contact.answer(0, contact.child, contact.clock)
     for seconds in range(10, 50, 10):
         contact.answer(seconds, contact.clock)
-        assert not contact.child.cut_off_for
+        assert not contact.cut_off.seconds(contact.child)
     for seconds in range(50, 100, 10):
         contact.answer(seconds, contact.clock)
-        assert contact.child.cut_off_for == seconds - 20
+        assert contact.cut_off.seconds(contact.child) == seconds - 20
     assert contact.events == [CUT_OFF]
     contact.answer(100, contact.child)
-    assert not contact.child.cut_off_for
-    assert not contact.clock.cut_off_for
+    assert not contact.cut_off.seconds(contact.child)
+    assert not contact.cut_off.seconds(contact.clock)
     assert contact.events == [CUT_OFF, "child reaches redis again"]
 
 
@@ -93,7 +90,7 @@ def test_a_shard_that_is_down_cuts_off_none_of_its_children(contact: Contact) ->
     contact.answer(0, contact.child, contact.clock)
     for seconds in range(10, 100, 10):
         contact.answer(seconds, contact.clock)
-    assert not contact.child.cut_off_for
+    assert not contact.cut_off.seconds(contact.child)
     assert contact.events == []
 
 
@@ -113,18 +110,18 @@ def test_a_child_that_is_cut_off_is_replaced_and_removed_as_a_silent_one_is(
         replace_silent_after=60.0,
         kill_silent_after=90.0,
     )
-    unhealthy = UnhealthyChildren(tree.children, tree.replacements, tree.removals, config, tree.log)
-    child = contact.child
-    child.cut_off_for = 59.0
-    unhealthy.check()
+    cut_off, child = contact.cut_off, contact.child
+    unhealthy = Unhealthy(config, tree.silence, cut_off, tree.replacements)
+    cut_off._seconds[child] = 59.0
+    tree.check(unhealthy)
     assert child.slot not in tree.replacements
-    child.cut_off_for = 60.0
-    unhealthy.check()
-    unhealthy.check()
+    cut_off._seconds[child] = 60.0
+    tree.check(unhealthy)
+    tree.check(unhealthy)
     assert child.slot in tree.replacements
     assert tree.removals.due is None
-    child.cut_off_for = 90.0
-    unhealthy.check()
+    cut_off._seconds[child] = 90.0
+    tree.check(unhealthy)
     assert child.frozen
     tree.replacements.advance()
     assert [event for event in tree.log.events() if "unhealthy" in event] == [
