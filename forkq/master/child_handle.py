@@ -10,19 +10,16 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from ..errors import TimeLimit
 from ..runtime.assignment import STACKS_SIGNAL
-from ..runtime.deadlines import Overdue
-from ..runtime.exit_codes import CLEAN
 from ..runtime.pipe import (
     Beat,
-    DumpStacks,
     Exiting,
     Fact,
     LeaseHeld,
     Order,
     PipeReader,
     Ready,
+    RunSuspects,
     Serves,
     Stop,
     SuspectsWait,
@@ -30,13 +27,7 @@ from ..runtime.pipe import (
     send,
 )
 from ..runtime.shared_files import SharedFiles
-from ..store.recovery import Recovered
 from .slot import Slot
-
-
-def _overdue_message(job: Overdue) -> str:
-    place = f"; it was in {job.calls}" if job.calls else ""
-    return f"the job went on beyond its hard_timeout, and was ended with its child{place}"
 
 
 class Told(msgspec.Struct):
@@ -89,19 +80,32 @@ class Told(msgspec.Struct):
         return self.unbootable is not None and self.unbootable.lasting
 
 
+class Ordered(msgspec.Struct):
+    """What the master has ordered a child, as far as it must know later: ``stop_at``, when it first
+    told it to stop; ``drain_by``, when the jobs of the child are interrupted then (monotonic);
+    ``runs_suspects``: the child may have leases of a solo child, too. A struct, as ``Told`` is."""
+
+    stop_at: float | None = None
+    drain_by: float | None = None
+    runs_suspects: bool = False
+
+    def note(self, order: Order) -> None:
+        """Keeps one order that is sent now."""
+        if isinstance(order, RunSuspects):
+            self.runs_suspects = True
+        elif isinstance(order, Stop):
+            self.stop_at = time.monotonic() if self.stop_at is None else self.stop_at
+            self.drain_by = self.drain_by if order.deadline is None else order.deadline
+
+
 @dataclass(slots=True, eq=False)
 class ChildHandle:
     """One child process. Its pid cannot be reused before ``Children.reap`` has reaped it.
 
-    ``told``: what it has told. ``how`` it ended. ``frozen``: it is stopped for its removal;
-    ``killed``: the master has killed it. ``rescued``: ``Rescue`` returns its leases;
-    ``in_progress``: its jobs at its death, once the rescue has found them. ``fail_overdue``: it is
-    removed because of its jobs that are beyond their deadlines. ``on_trial``: it tries new code, so
-    its death says nothing of its jobs. ``runs_suspects``: it may have leases of a solo child, too.
-    ``sole``: while it runs suspects, no other solo child of the tree does. ``stop_ordered_at``:
-    when the master first told it to stop; ``drain_by``: when its jobs are interrupted then
-    (monotonic). ``carries``: the counts of its slot (``Slot.ended``) that it sends; they go back to
-    the slot if it dies before it is ready.
+    ``told``: what it has told; ``ordered``: what it was told. ``how`` it ended. ``frozen``: it is
+    stopped for its removal; ``killed``: the master has killed it. ``fail_overdue``: it is removed
+    because of its jobs that are beyond their deadlines. ``carries``: the counts of its slot
+    (``Slot.ended``) that it sends; they go back to the slot if it dies before it is ready.
     """
 
     slot: Slot
@@ -111,20 +115,14 @@ class ChildHandle:
     report: PipeReader[Fact]
     files: SharedFiles
     identity: str
+    carries: dict[str, int] = field(default_factory=dict)
     born: float = field(default_factory=time.monotonic)
     told: Told = field(default_factory=Told)
+    ordered: Ordered = field(default_factory=Ordered)
     how: str = ""
     frozen: bool = False
     killed: bool = False
-    rescued: bool = False
-    stop_ordered_at: float | None = None
-    on_trial: bool = False
-    in_progress: list[str] | None = None
-    runs_suspects: bool = False
-    sole: bool = False
     fail_overdue: bool = False
-    drain_by: float | None = None
-    carries: dict[str, int] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -157,23 +155,6 @@ class ChildHandle:
         for fact in self.report.read():
             self.told.note(fact)
 
-    def left_nothing(self, code: int) -> bool:
-        """Whether the child has returned its leases and counts. The exit code alone does not prove
-        it: any job can call ``exit``."""
-        return self.told.exiting is not None and code == CLEAN
-
-    def rescue_ended(self, recovered: Recovered) -> None:
-        """Its jobs have gone back."""
-        self.in_progress = [*(self.in_progress or ()), *recovered.in_progress]
-
-    def failed_leases(self, *, suspects: bool = False) -> dict[int, TimeLimit]:
-        """The leases, by sequence number, whose jobs have failed because they were overdue.
-        ``suspects``: those of the suspects that this ordinary child runs, instead of its own."""
-        if not self.fail_overdue:
-            return {}
-        failed = [job for job in self.files.overdue(time.monotonic()) if job.suspect == suspects]
-        return {job.sequence: TimeLimit(_overdue_message(job)) for job in failed}
-
     @property
     def running(self) -> int:
         """How many jobs it runs at least. A job that holds the interpreter's lock keeps the child
@@ -191,16 +172,8 @@ class ChildHandle:
     def send(self, order: Order) -> bool:
         """Sends an order. Returns False to a child that is dying, and will be reaped, and to one
         that does not read its orders."""
-        if isinstance(order, Stop):
-            if self.stop_ordered_at is None:
-                self.stop_ordered_at = time.monotonic()
-            if order.deadline is not None:
-                self.drain_by = order.deadline
+        self.ordered.note(order)
         return send(self.control, order)
-
-    def dump_stacks(self) -> None:
-        """Makes the child log its stacks."""
-        self.send(DumpStacks())
 
     def signal_stacks(self) -> None:
         """Makes the child write its stacks to standard error, even while its interpreter hangs.

@@ -1,19 +1,28 @@
-"""How a child process ended: in words for the log, and as a crash record for its jobs."""
+"""How child processes end: what becomes of the jobs of a dead child, and what the log says of its
+death."""
 
 from __future__ import annotations
 
+import signal
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ..errors import TimeLimit
 from ..runtime.control_group import OWN, ROOT, control_groups
+from ..runtime.deadlines import Overdue
+from ..runtime.exit_codes import CLEAN
 from ..store.crash_record import ProcessDeath
+from ..store.recovery import Recovered
 from ..units import format_size
-from ..wire.lease import is_solo
+from ..wire.lease import is_solo, solo_identity
 from ..wire.printable import last_line, signal_name
 from .child_handle import ChildHandle
+from .rescue import DeadChild, Rescue
+from .slot import Slots
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -23,6 +32,7 @@ _MOST_JOBS: Final = 10
 _HINT_ALONE: Final = (
     "it ran alone, so this crash counts: the third one ends the job (or what its `crashes` says)"
 )
+_RESCUE_WAIT: Final = 1.0  # seconds that the line about a death waits for the rescue
 _OUT_OF_MEMORY: Final = "SIGKILL by the kernel: out of memory"
 # Seconds. A large process takes a while to die. A kill that no death has claimed by then hit
 # another process, such as a job's own subprocess.
@@ -59,24 +69,33 @@ class ExitStatus:
         return ProcessDeath(number, code, self.rss, reason, uptime, stack)
 
 
+@dataclass(slots=True)
+class RescuedChild:
+    """The rescue of a child: ``in_progress`` are its jobs at its death; None while the rescue is
+    open."""
+
+    in_progress: list[str] | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Death:
     """One child that the master has reaped. ``orderly``: it ended as it was told to.
     ``replaced``: its slot is empty, so another child follows it. ``goes_on``: the tree does, even
-    if no child boots any more. ``at``: when it was reaped (monotonic)."""
+    if no child boots any more. ``rescued``: its rescue, if it has one. ``at``: when it was reaped
+    (monotonic)."""
 
     child: ChildHandle
     status: ExitStatus
     orderly: bool
     replaced: bool
     goes_on: bool
+    rescued: RescuedChild | None = None
     at: float = field(default_factory=time.monotonic)
 
     @property
     def is_rescue_open(self) -> bool:
         """Whether it is not known yet which jobs were in progress."""
-        child = self.child
-        return child.rescued and bool(child.queues) and child.in_progress is None
+        return self.rescued is not None and self.rescued.in_progress is None
 
     @property
     def counted_as(self) -> str:
@@ -154,7 +173,7 @@ class DeathLog:
 
 def _certificate(death: Death) -> dict[str, object]:
     """How it died, and with what. Peak memory as people read it."""
-    status, jobs = death.status, death.child.in_progress
+    status, jobs = death.status, death.rescued.in_progress if death.rescued else None
     found: dict[str, object] = {
         "how": status.text,
         "peak": format_size(status.rss * 1024),
@@ -169,6 +188,140 @@ def _certificate(death: Death) -> dict[str, object]:
     if status.stack:
         found["stack"] = status.stack
     return found
+
+
+class Deaths:
+    """What the master does about each child that it reaps or freezes: it has its jobs rescued,
+    counts how it has ended, empties its slot, and logs it."""
+
+    def __init__(self, slots: Slots, rescue: Rescue, log: FilteringBoundLogger) -> None:
+        self._slots = slots
+        self._rescue = rescue
+        self._log = DeathLog(log)
+        self._oom = OomKills()
+        self._rescued: dict[ChildHandle, RescuedChild] = {}
+        self._suspects_of: set[str] = set()
+
+    def count_oom_kills(self) -> None:
+        """Called in each turn before the dead are reaped."""
+        self._oom.update()
+
+    def record(self, child: ChildHandle, code: int, rss: int) -> None:
+        """The child has just been reaped, and its last facts are read. ``code``: its exit code, or
+        minus the signal; ``rss``: its peak memory in KiB."""
+        oom = self._was_killed_by_oom(child, code)
+        uptime = time.monotonic() - child.born
+        status = ExitStatus(code, rss, uptime, oom, child.files.stack)
+        child.how = status.text
+        left_nothing = child.told.exiting is not None and code == CLEAN
+        orderly = left_nothing or (child.report.garbled and code == CLEAN)
+        death = Death(child, status, orderly, self._slots.has(child), self._slots.goes_on)
+        # Before it is ready, it takes no job.
+        is_counted = child.was_ready and not left_nothing and self._rescue_dead(death)
+        self._slots.empty(child, status.text)
+        if not child.was_ready:
+            child.slot.ended.update(child.carries)  # it has sent none of them
+        if death.counted_as and not is_counted:
+            child.slot.ended[death.counted_as] += 1
+        self._log.add(replace(death, rescued=self._rescued.pop(child, None)))
+
+    def log(self, wait: float = _RESCUE_WAIT) -> None:
+        """Logs which children were reaped, and which jobs they had in progress: the rescue finds
+        that, for which a line waits a moment. Apart from ``record``, so that no line delays a
+        rescue."""
+        self._log.write(wait)
+
+    def rescue(self, child: ChildHandle, crash: ProcessDeath | None, counted_as: str = "") -> bool:
+        """Opens the rescue of a child that is dead or frozen. Returns False if one was opened for
+        it before. ``counted_as``: how it has ended, for the totals."""
+        if child in self._rescued:
+            return False
+        rescued = self._rescued[child] = RescuedChild(None if child.queues else [])
+        told, exiting = child.told, child.told.exiting
+        dead = DeadChild(
+            identity=child.identity,
+            queues=child.queues,
+            crash=crash,
+            processed=told.beat.processed,
+            failed=told.beat.failed,
+            errors=_failed_leases(child, suspects=False) if crash is None else {},
+            last_begun=child.files.last_begun,
+            crashed=child.files.crashed_job,
+            report=partial(self._note_rescue, child, rescued),
+            shard=child.shard,
+            leases=child.running if exiting is None else exiting.leases,
+            counted_as=counted_as,
+            ran=child.files.run_times(),
+        )
+        self._rescue.add(dead)
+        if child.ordered.runs_suspects:
+            self._rescue_suspect(child, dead)
+        return True
+
+    def has_rescue(self, child: ChildHandle) -> bool:
+        """Whether the rescue of a child that lives yet was opened."""
+        return child in self._rescued
+
+    def inherit(self, child: ChildHandle) -> None:
+        """In the master's next program: the one before has rescued the child, which it has killed,
+        but not reaped."""
+        self._rescued[child] = RescuedChild([])
+
+    def take_suspects(self) -> set[str]:
+        """The capsules of which rescues have made suspects since the last call."""
+        found, self._suspects_of = self._suspects_of, set()
+        return found
+
+    def _rescue_suspect(self, child: ChildHandle, dead: DeadChild) -> None:
+        """Opens the rescue of the suspect that an ordinary child ran."""
+        crash = dead.crash
+        if crash is not None:  # beside other jobs its death says nothing of the suspect
+            crash = replace(crash, beside=child.beat.busy > 1)
+        alone = DeadChild(
+            identity=solo_identity(child.identity),
+            queues=dead.queues,
+            crash=crash,
+            errors=_failed_leases(child, suspects=True) if crash is None else {},
+            report=dead.report,
+            shard=dead.shard,
+            ran=child.files.run_times(suspects=True),
+        )
+        self._rescue.add(alone)
+
+    def _note_rescue(self, child: ChildHandle, rescued: RescuedChild, ended: Recovered) -> None:
+        """Its jobs have gone back."""
+        rescued.in_progress = [*(rescued.in_progress or ()), *ended.in_progress]
+        if ended.in_progress and child.slot.capsule is not None:
+            self._suspects_of.add(child.slot.capsule.name)
+
+    def _rescue_dead(self, death: Death) -> bool:
+        """Opens the rescue of a child that was reaped. Returns whether that counts its end, too: at
+        once, and not only when another child follows it."""
+        child = death.child
+        on_trial = child.slot.on_trial
+        is_crash = child.told.exiting is None and not child.frozen and not on_trial
+        counted_as = "" if on_trial or not child.queues else death.counted_as
+        crash = death.status.crash if is_crash else None
+        return self.rescue(child, crash, counted_as) and bool(counted_as)
+
+    def _was_killed_by_oom(self, child: ChildHandle, code: int) -> bool:
+        """Whether the kernel killed it, not the master."""
+        killed_by_master = child.frozen or child.killed
+        return code == -signal.SIGKILL and not killed_by_master and self._oom.claim()
+
+
+def _failed_leases(child: ChildHandle, *, suspects: bool) -> dict[int, TimeLimit]:
+    """The leases, by sequence number, whose jobs have failed because they were overdue.
+    ``suspects``: those of the suspects that this ordinary child runs, instead of its own."""
+    if not child.fail_overdue:
+        return {}
+    failed = [job for job in child.files.overdue(time.monotonic()) if job.suspect == suspects]
+    return {job.sequence: TimeLimit(_overdue_message(job)) for job in failed}
+
+
+def _overdue_message(job: Overdue) -> str:
+    place = f"; it was in {job.calls}" if job.calls else ""
+    return f"the job went on beyond its hard_timeout, and was ended with its child{place}"
 
 
 class OomKills:

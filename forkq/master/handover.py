@@ -26,7 +26,7 @@ from ..config.shards import server_of
 from ..errors import ConfigError
 from ..runtime.pipe import Fact, PipeReader, Serves, facts
 from ..runtime.shared_files import SharedFiles
-from .child_handle import ChildHandle, Told, pidfd_of
+from .child_handle import ChildHandle, Ordered, Told, pidfd_of
 from .slot import Slot
 
 _VARIABLE: Final = "_FORKQ_RECORD"
@@ -67,11 +67,19 @@ class CanaryRecord(msgspec.Struct, tag=True, kw_only=True):
     capsule: str
 
 
+class CapsuleRecord(msgspec.Struct):
+    """What a child goes on with although the new configuration may not have its capsule."""
+
+    name: str
+    concurrency: int
+    recycling: Recycling
+
+
 class ChildRecord(msgspec.Struct, kw_only=True):
-    """A living child. ``told`` is all that it has told, with the queues that it serves: the new
-    configuration may give others to its slot. ``capsule`` and what follows are of its capsule, None
-    for a clock. The fields of ``ChildHandle`` have their names here, too. ``silent_since``: as in
-    the rule ``Silence``."""
+    """A child that has not been reaped. ``told`` is all that it has told, with the queues that it
+    serves: the new configuration may give others to its slot. ``capsule``: None for a clock. The
+    fields of ``ChildHandle`` have their names here, too. ``in_slot``: as in ``Slots``;
+    ``rescued``: as in ``Deaths``; ``silent_since``: as in the rule ``Silence``."""
 
     name: str
     in_slot: bool
@@ -82,19 +90,15 @@ class ChildRecord(msgspec.Struct, kw_only=True):
     identity: str
     born: float
     told: Told
+    ordered: Ordered
     frozen: bool
     killed: bool
     rescued: bool
     sole: bool
-    stop_ordered_at: float | None
-    drain_by: float | None
     silent_since: float | None
-    runs_suspects: bool
     carries: dict[str, int]
     shard: str
-    capsule: str | None
-    concurrency: int
-    recycling: Recycling
+    capsule: CapsuleRecord | None
 
 
 class MasterRecord(msgspec.Struct, tag=True, kw_only=True):
@@ -192,53 +196,66 @@ def _keep(descriptors: Iterable[int], *, inheritable: bool) -> None:
         os.set_inheritable(fd, inheritable)
 
 
-def record_of(child: ChildHandle, silent_since: float | None = None) -> ChildRecord:
+def record_of(
+    child: ChildHandle, *, in_slot: bool, rescued: bool, silent_since: float | None
+) -> ChildRecord:
     """The child as a value. Read its facts before."""
     capsule = child.slot.capsule
     serves = tuple(Serves(queue, child.shard) for queue in child.queues)
-    same = {name: getattr(child, name) for name in _SAME}
     return ChildRecord(
-        in_slot=child.slot.child is child,
+        name=child.name,
+        in_slot=in_slot,
+        pid=child.pid,
+        control=child.control,
         report=child.report.fd,
-        silent_since=silent_since,
+        files=child.files,
+        identity=child.identity,
+        born=child.born,
         told=msgspec.structs.replace(child.told, serves=serves),
-        capsule=None if capsule is None else capsule.name,
-        concurrency=0 if capsule is None else capsule.concurrency,
-        recycling=Recycling() if capsule is None else capsule.recycling,
-        **same,
+        ordered=child.ordered,
+        frozen=child.frozen,
+        killed=child.killed,
+        rescued=rescued,
+        sole=child.slot.sole,
+        silent_since=silent_since,
+        carries=child.carries,
+        shard=child.shard,
+        capsule=None if capsule is None else _recorded(capsule),
     )
 
 
 def revived(record: ChildRecord, slots: Mapping[str, Slot]) -> ChildHandle:
-    """The child that ``record`` is about. It takes the slot of its name, if it was in a slot and
+    """The child that ``record`` is about. It is of the slot of its name, if it was in a slot and
     the new configuration has that one. Else it has a slot of its own, which is not filled again."""
     slot = slots.get(record.name) if record.in_slot else None
     if slot is None:
-        slot = Slot(record.name, _capsule(record), clock_of=record.shard)
-    same = {name: getattr(record, name) for name in _SAME - {"name", "shard"}}
-    report = PipeReader[Fact](record.report, facts)
-    child = ChildHandle(
-        slot=slot, pidfd=pidfd_of(record.pid), report=report, told=record.told, **same
+        slot = Slot(record.name, _capsule(record), sole=record.sole, clock_of=record.shard)
+    return ChildHandle(
+        slot=slot,
+        pid=record.pid,
+        pidfd=pidfd_of(record.pid),
+        control=record.control,
+        report=PipeReader[Fact](record.report, facts),
+        files=record.files,
+        identity=record.identity,
+        carries=record.carries,
+        born=record.born,
+        told=record.told,
+        ordered=record.ordered,
+        frozen=record.frozen,
+        killed=record.killed,
     )
-    if record.in_slot:
-        slot.child = child
-    return child
+
+
+def _recorded(capsule: Capsule) -> CapsuleRecord:
+    return CapsuleRecord(capsule.name, capsule.concurrency, capsule.recycling)
 
 
 def _capsule(record: ChildRecord) -> Capsule | None:
-    if record.capsule is None:
+    found = record.capsule
+    if found is None:
         return None
     queues = tuple((each.queue, 0) for each in record.told.serves)
     return Capsule(
-        record.capsule,
-        queues,
-        record.concurrency,
-        recycling=record.recycling,
-        shard=record.shard,
+        found.name, queues, found.concurrency, recycling=found.recycling, shard=record.shard
     )
-
-
-# What a record has as the handle of the child has it.
-_SAME: Final = {field.name for field in msgspec.structs.fields(ChildRecord)} - {
-    "in_slot", "report", "told", "silent_since", "capsule", "concurrency", "recycling"
-}  # fmt: skip

@@ -113,7 +113,7 @@ class HardLimits(Rule):
         if case.remove_by is None:
             case.remove_by = now + self._drain_limit
             # The replacement has taken over, or there is none: the child fetches no more.
-            obeys = child.beat.state == "retiring" or child.stop_ordered_at is not None
+            obeys = child.beat.state == "retiring" or child.ordered.stop_at is not None
             return None if obeys else ChildVerdict("retire")
         remove_by = _remove_by(child, case)
         have_others_ended = child.beat.state == "retiring" and child.beat.busy <= overdue
@@ -125,9 +125,9 @@ class HardLimits(Rule):
 def _remove_by(child: ChildHandle, case: _Case) -> float | None:
     """How long the other jobs of a child that fetches no more have: not as long as it has itself
     before it interrupts them."""
-    if case.remove_by is None or child.drain_by is None:
+    if case.remove_by is None or child.ordered.drain_by is None:
         return case.remove_by
-    return min(case.remove_by, child.drain_by - _BEFORE_INTERRUPTION)
+    return min(case.remove_by, child.ordered.drain_by - _BEFORE_INTERRUPTION)
 
 
 def _removal(why: str) -> ChildVerdict:

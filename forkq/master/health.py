@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from ..runtime.pipe import Stop, Unbootable
+from ..runtime.pipe import DumpStacks, Stop, Unbootable
 from ..store.crash_record import ProcessDeath
 from .child_handle import ChildHandle
 from .children import Children
@@ -152,7 +152,7 @@ class Health:
     def _leave_slot(self, child: ChildHandle, _: ChildVerdict) -> None:
         child.send(Stop(None))
         child.told.beat = msgspec.structs.replace(child.beat, state="retiring")
-        child.slot.record_death(child, "")
+        self._children.slots.empty(child)
 
     def _remove(self, child: ChildHandle, verdict: ChildVerdict) -> None:
         self._removals.begin(child, verdict.crash, verdict.why, overdue=verdict.overdue)
@@ -164,7 +164,7 @@ class Health:
 
 
 _ACTS: Final[dict[Act, Callable[[Health, ChildHandle, ChildVerdict], object]]] = {
-    "order stacks": lambda _, child, __: child.dump_stacks(),
+    "order stacks": lambda _, child, __: child.send(DumpStacks()),
     "signal stacks": lambda _, child, __: child.signal_stacks(),
     "leave slot": Health._leave_slot,
     "retire": lambda health, child, _: health._replacements.retire(child),

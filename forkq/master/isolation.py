@@ -70,12 +70,11 @@ class Isolation:
             if is_solo(child.identity):
                 child.send(Stop(None))
             elif child.slot.capsule is not None:
-                child.runs_suspects = True  # perhaps; it may have a suspect's lease
-                child.send(RunSuspects(on=False))
+                child.send(RunSuspects(on=False))  # perhaps it has a suspect's lease
 
     def advance(self, *, quiet: bool) -> None:
         """Forks and ends solo children. A quiet tree begins no job."""
-        rescued = self._children.take_rescued()
+        rescued = self._children.deaths.take_suspects()
         told = {name for child in self._children for name in child.told.suspects}
         self._sole_turns.advance(self._capsules, quiet=quiet)
         for each in self._capsules:
@@ -84,7 +83,7 @@ class Isolation:
                 each.make_way()
             else:
                 each.advance(quiet=quiet)
-        self._children.solo_slots = [slot for each in self._capsules for slot in each.wanted_slots]
+        self._children.slots.solo = [slot for each in self._capsules for slot in each.wanted_slots]
 
 
 class SoloChildren:
@@ -170,7 +169,7 @@ class SoloChildren:
 
     def fork_sole(self) -> None:
         """Forks a sole child. An earlier one may still run a suspect that runs for long."""
-        slot = next((slot for slot in self._sole_slots if slot.child is None), None)
+        slot = next((slot for slot in self._sole_slots if self._child(slot) is None), None)
         if slot is None:
             name = f"{self.capsule}.alone{len(self._sole_slots)}"
             slot = Slot(name, self._alone, solo=True, sole=True)
@@ -185,7 +184,7 @@ class SoloChildren:
     @property
     def _has_ordinary(self) -> bool:
         """Whether an ordinary child of the capsule has booted."""
-        return any(slot.ready for slot in self._own_slots())
+        return any(self._children.slots.is_ready(slot) for slot in self._own_slots())
 
     def _make_room(self, staying: list[ChildHandle]) -> None:
         """No ordinary child can boot: a solo child may have the port, or the memory, that it needs.
@@ -198,7 +197,8 @@ class SoloChildren:
         """Has an ordinary child run the suspects if no solo child boots beside it: one may hold a
         port, or the memory. The master goes on trying, after growing pauses. Failures of before
         count: the next suspect does not wait for three more."""
-        failures = next((slot.boot_failures for slot in self._slots if not slot.ready), 0)
+        unready = (slot for slot in self._slots if not self._children.slots.is_ready(slot))
+        failures = next((slot.boot_failures for slot in unready), 0)
         has_solo = any(child.was_ready for child in staying)
         ordinary, before = list(self._ordinary()), self._substitute
         if before is not None and (has_solo or not wanted or before not in ordinary):
@@ -208,13 +208,15 @@ class SoloChildren:
         if wanted and not has_solo and self._substitute is None and failures >= _BOOT_TRIES:
             self._substitute = next(iter(ordinary), None)
             if self._substitute is not None:
-                self._substitute.runs_suspects = True
                 self._substitute.send(RunSuspects(on=True))
+
+    def _child(self, slot: Slot) -> ChildHandle | None:
+        return self._children.slots.child(slot)
 
     def _ordinary(self) -> Iterator[ChildHandle]:
         """The capsule's ordinary children that take jobs."""
         for slot in self._own_slots():
-            child = slot.child
+            child = self._child(slot)
             if child is None or child.beat.state != "running" or self._is_silent(child):
                 continue
             yield child
@@ -234,8 +236,8 @@ class SoloChildren:
         """The living solo children that take jobs. One that a web UI made quiet ends."""
         staying = []
         for slot in self._slots:
-            child = slot.child
-            if child is None or child.stop_ordered_at is not None:
+            child = self._child(slot)
+            if child is None or child.ordered.stop_at is not None:
                 continue
             if child.beat.state not in ("booting", "running"):
                 child.send(Stop(None))
@@ -258,7 +260,7 @@ class SoloChildren:
         for place in range(count):
             if (place or beside) and not self._has_memory():
                 return
-            slot = next((slot for slot in self._slots if slot.child is None), None)
+            slot = next((slot for slot in self._slots if self._child(slot) is None), None)
             if slot is None:
                 slot = Slot(f"{self.capsule}.solo{len(self._slots)}", self._alone, solo=True)
                 self._slots.append(slot)
@@ -310,7 +312,7 @@ class SoleTurns:
             if (
                 child.beat.wants_sole
                 and child.slot.capsule is not None
-                and not child.stop_ordered_at
+                and not child.ordered.stop_at
             ):
                 self._asking[child.slot.capsule.name] = None
         if (sole := self._sole) is not None:
@@ -322,7 +324,7 @@ class SoleTurns:
 
     @property
     def _sole(self) -> ChildHandle | None:
-        sole = (child for child in self._children if child.sole)
+        sole = (child for child in self._children if child.slot.sole)
         return next((child for child in sole if not runs_for_long(child, self._is_silent)), None)
 
     def _others(self) -> list[ChildHandle]:
@@ -363,7 +365,7 @@ class SoleTurns:
         is_late = ready_at is not None and now >= ready_at + _TURN
         idle = self._are_idle([sole]) or (quiet and not sole.running)
         if (is_late or idle or sole.beat.state not in ("booting", "running")) and (
-            sole.stop_ordered_at is None
+            sole.ordered.stop_at is None
         ):
             sole.send(Stop(None))
 

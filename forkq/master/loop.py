@@ -3,8 +3,9 @@
 The loop waits in three calls. ``Children.wait`` sleeps until a signal, a fact, a death or a
 deadline wakes it. ``Rescue.advance`` and ``StopSequence.advance`` wait for Redis: each turn for one
 connect or one answer at most, and each step of those ends at ``rescue.TIMEOUT``. A host name in the
-URL is looked up in the resolver's own time. After the loop ``_finish`` waits for the last rescue,
-and for the end of the embedded server."""
+URL is looked up in the resolver's own time. In a turn the memory of one child may be measured
+(``MemoryMeter``), for which the kernel takes up to a tenth of a second. After the loop ``_finish``
+waits for the last rescue, and for the end of the embedded server."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..config.config import Config
 from ..runtime.exit_codes import CANNOT_BOOT, CANNOT_BOOT_YET, CLEAN, INTERRUPTED
-from ..runtime.pipe import Quiet
+from ..runtime.pipe import DumpStacks, Quiet
 from .children import Children
 from .embedded_redis import EmbeddedRedis
 from .handover import Fixed, MasterRecord
@@ -25,7 +26,6 @@ from .isolation import Isolation
 from .pidfile import Pidfile
 from .recycling import (
     FarTooLarge,
-    MemoryMeter,
     TooLarge,
     TooManyJobs,
     TooOld,
@@ -37,10 +37,11 @@ from .replacement import Removals, Replacements
 from .rescue import Rescue
 from .restart import Reload, Restart, Succession
 from .signals import Signals, ignore
-from .status_file import Display
+from .slot import Slots
+from .status_file import Conditions, Display
 from .stop import GRACE, HINTS, StopSequence
 from .systemd import SystemdNotifier
-from .unresponsive import CutOff, Garbled, Silence, Stuck, Unhealthy
+from .unresponsive import Garbled, Stuck, Unhealthy
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -72,25 +73,24 @@ class Master:
         self._embedded = embedded
         self._log = log
         self._signals = Signals()
-        self._children = Children(config, rescue, self._signals, self._descriptors, log)
-        self._silence = silence = Silence(config.silent_after)
-        cut_off, meter = CutOff(config.silent_after, silence), MemoryMeter()
-        self._replacements = Replacements(self._children, silence.has, log)
-        self._removals = Removals(self._children, rescue, log)
-        warn_without_memory(self._children.slots, log)
-        table = health_table(config, silence, cut_off, meter, self._replacements)
-        self._health = Health(table, self._children, self._replacements, self._removals, log)
-        self._stop_sequence = StopSequence(self._children, self._removals, rescue, log)
-        self._restart = Restart(self._children, self._replacements, fixed, self._hand_over, log)
-        self._reload = Reload(self._children, self._replacements, log)
-        self._fresh_counts = FreshCounts(self._children)
-        self._isolation = Isolation(config.capsules, self._children, silence.has)
-        self._held_class_relay = HeldClassRelay(self._children)
+        self._children = children = Children(config, rescue, self._signals, self._descriptors, log)
+        self._conditions = conditions = Conditions.begin(config.silent_after)
+        silence = conditions.silence
+        self._replacements = replacements = Replacements(children, silence.has, log)
+        self._removals = Removals(children, rescue, log)
+        table = health_table(config, children.slots, conditions, replacements)
+        self._health = Health(table, children, replacements, self._removals, log)
+        self._stop_sequence = StopSequence(children, self._removals, rescue, log)
+        self._restart = Restart(children, replacements, fixed, self._hand_over, log)
+        self._reload = Reload(children, replacements, log)
+        self._fresh_counts = FreshCounts(children)
+        self._isolation = Isolation(config.capsules, children, silence.has)
+        self._held_class_relay = HeldClassRelay(children)
         self._leader_relay = LeaderRelay()
         self._succession = Succession(
-            fixed, pidfile, self._children, silence, self._leader_relay, self._signals, notifier
+            fixed, pidfile, children, silence, self._leader_relay, self._signals, notifier
         )
-        self._display = Display(config, self._children, silence, cut_off, meter, notifier, log)
+        self._display = Display(config, children, conditions, notifier, log)
         self._quiet = False
         self._interrupts = 0
         self._exit_code = CLEAN
@@ -109,7 +109,7 @@ class Master:
             self._fill_slots()  # before the rescue: new children boot meanwhile
             self._held_class_relay.advance()  # before the new children fetch
             self._rescue.advance()  # returns the jobs of dead children to their queues
-            self._children.log_deaths()  # after the rescue, so that no line delays it
+            self._children.deaths.log()  # after the rescue, so that no line delays it
             self._leader_relay.advance(self._children.slots, self._children.by_pid)
             self._check_embedded_redis()
             self._show_state()
@@ -120,6 +120,7 @@ class Master:
         self._signals.install()
         names, pidfile = [slot.name for slot in self._children.slots], str(self._pidfile.path)
         self._log.info("starting", children=names, pidfile=pidfile)
+        warn_without_memory(self._children.slots, self._log)
         self._children.fill_slots()
 
     def _obey(self, numbers: list[int]) -> None:
@@ -132,10 +133,10 @@ class Master:
         """Replaces children, the dead ones too; runs suspects alone; gives up on a failed boot."""
         if self._stop_sequence.begun:
             return
-        if self._children.boot_failure is not None:
-            self._children.log_deaths(wait=0.0)  # the traceback first
-            self._log.error("cannot boot; giving up", **self._children.boot_failure)
-            lasting = self._children.cannot_ever_boot
+        if self._children.slots.boot_failure is not None:
+            self._children.deaths.log(wait=0.0)  # the traceback first
+            self._log.error("cannot boot; giving up", **self._children.slots.boot_failure)
+            lasting = self._children.slots.cannot_ever_boot
             self._exit_code = CANNOT_BOOT if lasting else CANNOT_BOOT_YET
             self._stop()
             return
@@ -169,7 +170,7 @@ class Master:
     def _finish(self) -> None:
         """All children are gone: returns the last jobs, then removes the master's own files."""
         self._rescue_last_jobs()
-        self._children.log_deaths(wait=0.0)
+        self._children.deaths.log(wait=0.0)
         if self._embedded is not None:
             self._log.info("stopping the embedded server, last of all")
             self._embedded.stop()
@@ -210,15 +211,16 @@ class Master:
     def _dump_stacks(self) -> None:
         """A silent child gets a signal, too, because it may not read orders."""
         for child in self._children:
-            child.dump_stacks()
-            if self._silence.has(child):
+            child.send(DumpStacks())
+            if self._conditions.silence.has(child):
                 child.signal_stacks()
 
     def _begin_restart(self) -> None:
         if self._stop_sequence.begun:
             self._log.info("no rolling restart: the tree is stopping")
             return
-        self._children.end_pauses()
+        for slot in self._children.slots:
+            slot.due = 0.0  # there may be new code that boots
         if self._restart.request():
             self._notifier.reloading()
 
@@ -253,7 +255,7 @@ class Master:
             self._restart.due,
         ]
         if not self._stop_sequence.begun:
-            moments += [self._children.due, self._isolation.due]
+            moments += [self._children.slots.due, self._isolation.due]
         return min(moment for moment in moments if moment is not None)
 
     def _descriptors(self) -> list[int]:
@@ -268,14 +270,14 @@ class Master:
 
 def health_table(
     config: Config,
-    silence: Silence,
-    cut_off: CutOff,
-    meter: MemoryMeter,
+    slots: Slots,
+    conditions: Conditions,
     replacements: Replacements,
 ) -> RuleTable:
     """The rules about living children. Each may have its child replaced, removed or killed."""
+    silence, cut_off, meter = conditions
     return RuleTable(
-        always=(Garbled(), Stuck(config.boot_timeout), silence),
+        always=(Garbled(slots), Stuck(config.boot_timeout), silence),
         until_stop=(
             HardLimits(config.timeout, replacements),
             cut_off,

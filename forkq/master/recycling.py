@@ -144,7 +144,7 @@ class Undrained(Rule):
     """A child that was replaced, and whose jobs have not ended within ``drain_timeout``."""
 
     def verdict(self, child: ChildHandle, now: float) -> ChildVerdict | None:
-        if child.drain_by is None or now <= child.drain_by + GRACE:
+        if child.ordered.drain_by is None or now <= child.ordered.drain_by + GRACE:
             return None
         why = "it was replaced, and its jobs have not ended within drain_timeout"
         return ChildVerdict("remove", why=why)

@@ -4,13 +4,13 @@ a command's wish for the counts of now."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from ..config.shards import DEFAULT_SHARD
 from ..runtime.pipe import HoldClasses, Lead, Report
 from .child_handle import ChildHandle
 from .children import Children
-from .slot import Slot
+from .slot import Slots
 
 
 class LeaderRelay:
@@ -32,7 +32,7 @@ class LeaderRelay:
         """In the master's next program: ``leader`` was told by the program before."""
         self._leader = leader
 
-    def advance(self, slots: Iterable[Slot], by_pid: Mapping[int, ChildHandle]) -> None:
+    def advance(self, slots: Slots, by_pid: Mapping[int, ChildHandle]) -> None:
         """Tells one child until when the clock holds the lease, if that has changed. Of shards it
         is the default one's: each has a lease, and one process is the leader of all."""
         clocks = (child for child in by_pid.values() if child.slot.shard in ("", DEFAULT_SHARD))
@@ -108,8 +108,9 @@ class FreshCounts:
         return child.beat.asked_at >= self._asked_at or child.pid not in self._children.by_pid
 
 
-def _first_running(slots: Iterable[Slot]) -> ChildHandle | None:
-    return next((slot.child for slot in slots if slot.child and _can_lead(slot.child)), None)
+def _first_running(slots: Slots) -> ChildHandle | None:
+    children = (slots.child(slot) for slot in slots)
+    return next((child for child in children if child is not None and _can_lead(child)), None)
 
 
 def _can_lead(child: ChildHandle) -> bool:

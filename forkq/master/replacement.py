@@ -87,7 +87,7 @@ class Replacements:
         a replacement under way, or if the slot's last one was called off a short time ago."""
         slot = child.slot
         is_free = slot not in self._under_way and not self._is_paused(slot)
-        return slot.child is child and is_free
+        return self._children.slots.has(child) and is_free
 
     def begin(self, child: ChildHandle, why: str) -> Replacement | None:
         """Starts the replacement of ``child``, if it may begin; ``advance`` forks the new one."""
@@ -124,14 +124,14 @@ class Replacements:
         elif new not in self._children:
             self._call_off(replacement, new.told.reason or f"it died with {new.how}")
         else:
-            if slot.child is None:  # the old one died: no third child is forked
-                slot.child = new
+            if self._children.slots.child(slot) is None:  # the old one died: no third one is forked
+                self._children.slots.put(new)
             if new.was_ready:
                 self._hand_over(replacement, new)
 
     def _fork(self, replacement: Replacement, quiet: bool) -> None:
         slot = replacement.slot
-        if slot.child is None:  # the old one died, so the slot gets a new one anyway
+        if self._children.slots.child(slot) is None:  # the old one died: it gets a new one anyway
             self._end(replacement, "done")
             return
         slot.ended[replacement.counted_as] += 1
@@ -142,13 +142,13 @@ class Replacements:
 
     def _hand_over(self, replacement: Replacement, new: ChildHandle) -> None:
         """The new child is ready: it takes the slot, and the old one retires."""
-        old, slot = replacement.old, replacement.slot
-        if slot.child is old:
-            slot.child = new
+        old, slots = replacement.old, self._children.slots
+        if slots.has(old):
+            slots.put(new)
             self.retire(old)
-        elif slot.child is not new:
+        elif not slots.has(new):
             new.send(Stop(None))  # the old one died meanwhile, and its slot was filled
-        self._backoffs.pop(slot, None)
+        self._backoffs.pop(replacement.slot, None)
         self._end(replacement, "done")
 
     def _call_off(self, replacement: Replacement, reason: str) -> None:
@@ -229,8 +229,7 @@ class Removals:
         now = time.monotonic()
         kill_by = now + _KILL_AFTER if kill_by is None else kill_by
         self._under_way.append(_Removal(child, crash, now + _HALT_LIMIT, kill_by))
-        if child.slot.child is child:
-            child.slot.record_death(child, "")
+        self._children.slots.empty(child)
         return True
 
     def advance(self) -> None:
@@ -243,9 +242,9 @@ class Removals:
         child = removal.child
         if child not in self._children:
             return True
-        if not child.rescued:
+        if not self._children.deaths.has_rescue(child):
             if has_halted(child) or time.monotonic() >= removal.halt_by:
-                self._children.rescue(child, removal.crash)
+                self._children.deaths.rescue(child, removal.crash)
             return False
         if self._rescue.holds(child.identity) and time.monotonic() < removal.kill_by:
             return False

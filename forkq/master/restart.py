@@ -33,7 +33,7 @@ from ..runtime.pipe import Stop
 from . import code_watch
 from .child_handle import ChildHandle
 from .children import Children
-from .handover import FORMAT, Fixed, MasterRecord, RestartReport, become, record_of
+from .handover import FORMAT, ChildRecord, Fixed, MasterRecord, RestartReport, become, record_of
 from .pidfile import Pidfile
 from .relays import LeaderRelay
 from .replacement import Replacement, Replacements
@@ -113,7 +113,7 @@ class Restart:
             self._watch_canaries(quiet)
         elif self.report.state == "replacing":
             self._replace()
-        elif self.requested and self._children.were_ready:
+        elif self.requested and self._children.slots.were_ready:
             self._begin(quiet)
 
     def _begin(self, quiet: bool) -> None:
@@ -192,7 +192,8 @@ class RollingRestart:
         """Starts the replacement of every child that is in a slot now; a child that comes into an
         empty slot is new anyway."""
         self._log.info("rolling restart: new children first, old ones end in their own time")
-        self._waiting = [slot for slot in self._children.slots if slot.child is not None]
+        slots = self._children.slots
+        self._waiting = [slot for slot in slots if slots.child(slot) is not None]
         self.reason = ""
 
     def advance(self) -> None:
@@ -208,9 +209,10 @@ class RollingRestart:
             if slot in self._replacements:
                 return  # its new child may have older code: that one is replaced afterwards
             del self._waiting[0]
-            if slot.child is not None:  # an empty slot gets a new child anyway
+            child = self._children.slots.child(slot)
+            if child is not None:  # an empty slot gets a new child anyway
                 self._replacements.end_pauses()  # the new code may boot
-                self._current = self._replacements.begin(slot.child, "rolling restart")
+                self._current = self._replacements.begin(child, "rolling restart")
 
     def _handle_outcome(self, ended: Replacement) -> None:
         self._current = None
@@ -248,7 +250,7 @@ class Canaries:
             slot.capsule.name: slot.capsule for slot in self._children.slots if slot.capsule
         }
         for name, capsule in capsules.items():
-            slot = Slot(f"{name}{_SUFFIX}", capsule)
+            slot = Slot(f"{name}{_SUFFIX}", capsule, on_trial=True)
             child = self._children.fork(slot, quiet=quiet, fresh=fixed)
             self._watched.append(_Canary(child))
 
@@ -342,7 +344,7 @@ class Reload:
                 "reload: the process that watched the code has ended; another one does"
             )
         for slot in list(self._waiting) if not quiet else ():
-            child = slot.child
+            child = self._children.slots.child(slot)
             if child is None:
                 slot.due = 0.0
                 self._waiting.discard(slot)
@@ -388,12 +390,20 @@ class Succession:
         restart.take_over(record)
         self.notifier.back()
 
+    def _record_of(self, child: ChildHandle) -> ChildRecord:
+        return record_of(
+            child,
+            in_slot=self.children.slots.has(child),
+            rescued=self.children.deaths.has_rescue(child),
+            silent_since=self.silence.since(child),
+        )
+
     def _record(self, restart: Restart, quiet: bool) -> MasterRecord:
         return MasterRecord(
             format=FORMAT,
             fixed=self.fixed,
             pidfile=self.pidfile.descriptor(),
-            children=[record_of(child, self.silence.since(child)) for child in self.children],
+            children=[self._record_of(child) for child in self.children],
             leader=self.leader_relay.leader_pid,
             quiet=quiet,
             restart=restart.report,

@@ -68,8 +68,16 @@ class Spawner:
         self._log.debug("spawned", child=slot.name, pid=pid)
         identity = lease.identity(socket.gethostname(), pid, assignment.nonce)
         report = PipeReader[Fact](pipes.report, facts)
-        child = ChildHandle(slot, pid, pidfd_of(pid), pipes.control, report, pipes.files, identity)
-        child.carries, child.sole = dict(assignment.ended), slot.sole
+        child = ChildHandle(
+            slot,
+            pid,
+            pidfd_of(pid),
+            pipes.control,
+            report,
+            pipes.files,
+            identity,
+            carries=dict(assignment.ended),
+        )
         slot.ended.clear()  # not before: the system may refuse the fork
         return child
 

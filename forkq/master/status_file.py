@@ -34,6 +34,35 @@ if TYPE_CHECKING:
 _SHORTEST_PAUSE: Final = 0.2
 
 
+class SeenChild(NamedTuple):
+    """A child with what the rules of health know of it: ``trouble`` is "" if it is well."""
+
+    child: ChildHandle
+    trouble: Literal["", "silent", "cut off"] = ""
+    memory: Memory | None = None
+
+
+class Conditions(NamedTuple):
+    """The rules of health that know what is shown of a child."""
+
+    silence: Silence
+    cut_off: CutOff
+    meter: MemoryMeter
+
+    @classmethod
+    def begin(cls, silent_after: float) -> Conditions:
+        """No child is known yet. ``silent_after``: seconds."""
+        silence = Silence(silent_after)
+        return cls(silence, CutOff(silent_after, silence), MemoryMeter())
+
+    def of(self, child: ChildHandle) -> SeenChild:
+        """What they know of ``child``."""
+        memory = self.meter.memory(child)
+        if self.silence.has(child):
+            return SeenChild(child, "silent", memory)
+        return SeenChild(child, "cut off" if self.cut_off.seconds(child) else "", memory)
+
+
 class Display:
     """Shows the state in each turn of the master's loop."""
 
@@ -41,17 +70,13 @@ class Display:
         self,
         config: Config,
         children: Children,
-        silence: Silence,
-        cut_off: CutOff,
-        meter: MemoryMeter,
+        conditions: Conditions,
         notifier: SystemdNotifier,
         log: FilteringBoundLogger,
     ) -> None:
         self._tag = f"[{config.tag}] " if config.tag else ""
         self._children = children
-        self._silence = silence
-        self._cut_off = cut_off
-        self._meter = meter
+        self._conditions = conditions
         self._notifier = notifier
         self._log = log
         self._file = StatusFile(config, log)
@@ -73,9 +98,9 @@ class Display:
         self._notify_systemd(summary, stopping=stopping, restarting=restart.under_way)
         self._file.write(
             self._state(stopping=stopping, quiet=quiet),
-            [self._seen(child) for child in self._children],
+            [self._conditions.of(child) for child in self._children],
             ready=not (quiet or stopping) and self._takes_jobs(),
-            missing=self._children.missing,
+            missing=list(self._children.slots.missing.values()),
             restart=restart.report,
             reported_at=reported_at,
         )
@@ -88,7 +113,7 @@ class Display:
     def _notify_systemd(self, summary: str, *, stopping: bool, restarting: bool) -> None:
         self._notifier.ping()
         if not stopping:
-            if self._children.were_ready and not restarting:
+            if self._children.slots.were_ready and not restarting:
                 self._announce_ready(summary)
             else:
                 self._notifier.booting()
@@ -104,7 +129,8 @@ class Display:
     def _lost_redis(self) -> list[bool] | None:
         """Of each child in a slot that runs jobs: whether it has lost Redis. None as long as one of
         them has not said so, and has had no answer either."""
-        found = [slot.child for slot in self._children.slots if slot.capsule]
+        slots = self._children.slots
+        found = [slots.child(slot) for slot in slots if slot.capsule]
         if any(one is None or not (one.beat.redis_at or one.beat.redis_lost) for one in found):
             return None
         return [bool(one and one.beat.redis_lost) for one in found]
@@ -112,7 +138,7 @@ class Display:
     def _log_ready(self, lost: int, children: int) -> None:
         """Readiness does not ask Redis. So that nobody takes a tree without Redis for one that
         runs jobs, the line comes when each child knows whether Redis answers it."""
-        slots = len(self._children.slots)
+        slots = len(list(self._children.slots))
         if lost:
             problem = f"lost by {lost} of {children} children: they run no job until it is back"
             self._log.warning("ready", children=slots, redis=problem)
@@ -121,16 +147,16 @@ class Display:
 
     def _takes_jobs(self) -> bool:
         """Whether every slot has a child that takes jobs, as far as the master knows."""
-        hang = any(self._silence.has(child) for child in self._children)
+        hang = any(self._conditions.silence.has(child) for child in self._children)
         gets_jobs = all(child.beat.gets_jobs for child in self._children)
-        return self._children.all_ready and not hang and gets_jobs
+        return self._children.slots.all_ready and not hang and gets_jobs
 
     def _state(self, *, stopping: bool, quiet: bool) -> str:
         if stopping:
             return "stopping"
         if quiet:
             return "quiet"
-        if self._children.were_ready and self._children.unfilled:
+        if self._children.slots.were_ready and self._children.slots.missing:
             return "degraded"
         return "running" if self._was_announced else "booting"
 
@@ -139,32 +165,18 @@ class Display:
         capsules = [child.slot.capsule for child in self._children if child.slot.capsule]
         processors = sum(capsule.concurrency for capsule in capsules)
         busy = sum(child.beat.busy for child in self._children)
-        names = [child.name for child in self._children if self._silence.has(child)]
+        names = [child.name for child in self._children if self._conditions.silence.has(child)]
         silent = f", silent: {' '.join(names)}" if names else ""
         counts = f"{len(capsules)} children [{busy} of {processors} busy]"
         return f"{counts}{silent}{self._note(state)}"
 
     def _note(self, state: str) -> str:
-        if state in ("degraded", "booting") and (unfilled := self._children.unfilled):
-            return f" ({state}: {', '.join(unfilled)} cannot boot)"
+        if state in ("degraded", "booting") and (missing := self._children.slots.missing):
+            return f" ({state}: {', '.join(missing)} cannot boot)"
         refused = (child.beat.refused for child in self._children if child.beat.refused)
         if state == "running" and (what := next(refused, "")):
             return f" ({what})"
         return "" if state == "running" else f" ({state})"
-
-    def _seen(self, child: ChildHandle) -> SeenChild:
-        memory = self._meter.memory(child)
-        if self._silence.has(child):
-            return SeenChild(child, "silent", memory)
-        return SeenChild(child, "cut off" if self._cut_off.seconds(child) else "", memory)
-
-
-class SeenChild(NamedTuple):
-    """A child with what the rules of health know of it: ``trouble`` is "" if it is well."""
-
-    child: ChildHandle
-    trouble: Literal["", "silent", "cut off"] = ""
-    memory: Memory | None = None
 
 
 class StatusFile:

@@ -15,7 +15,7 @@ from ..store.crash_record import ProcessDeath
 from .child_handle import ChildHandle
 from .health import ChildVerdict, Rule, line
 from .replacement import Replacements
-from .slot import Slot
+from .slot import Slot, Slots
 
 # Seconds that a process may take to end after its end of the report pipe was closed, or after a
 # booting child was told to stop.
@@ -33,8 +33,11 @@ _OUTAGE: Final = 30.0
 class Garbled(Rule):
     """A job has written into the report pipe of its child, so the master can read no more facts."""
 
+    def __init__(self, slots: Slots) -> None:
+        self._slots = slots
+
     def verdict(self, child: ChildHandle, now: float) -> ChildVerdict | None:
-        if not (child.report.garbled and child.was_ready and child.slot.child is child):
+        if not (child.report.garbled and child.was_ready and self._slots.has(child)):
             return None
         event = "a job has written into its child's pipe; replacing the child"
         return ChildVerdict("leave slot", (line("error", event, child),))
@@ -70,8 +73,8 @@ class Stuck(Rule):
             return self._closed_at[child] + _END_LIMIT
         if child.beat.state != "booting":
             return None
-        if child.stop_ordered_at is not None:
-            return child.stop_ordered_at + _END_LIMIT
+        if child.ordered.stop_at is not None:
+            return child.ordered.stop_at + _END_LIMIT
         if (stacks := self._stacks.get(child)) is not None:
             return stacks.asked_at + (1 + stacks.signalled) * _STACKS_LIMIT
         return child.born + self._boot_timeout if self._boot_timeout else None
@@ -82,7 +85,7 @@ class Stuck(Rule):
             return None
         if child in self._closed_at:
             return _unreachable(child)
-        if child.stop_ordered_at is not None:
+        if child.ordered.stop_at is not None:
             # The import of the app keeps every other thread of the child from running, so the child
             # cannot read its orders. It holds no lease: there is nothing to wait for.
             event = "a child in its boot does not obey; killing it"

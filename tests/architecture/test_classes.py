@@ -34,7 +34,7 @@ LARGE: Final[dict[str, Size]] = {
     # Records: each field is a value that a document names, or that is sent or received.
     "forkq/api/processes.py:Process": Size(fields=19),
     "forkq/child/fetch/channel.py:Exchange": Size(fields=17),
-    "forkq/master/handover.py:ChildRecord": Size(fields=22),
+    "forkq/master/handover.py:ChildRecord": Size(fields=18),
     # The only owner of what is leased: a field for each place of a unit.
     "forkq/child/fetch/leases.py:Leases": Size(methods=13, fields=17),
     "forkq/config/config.py:Config": Size(fields=35),
@@ -49,14 +49,11 @@ LARGE: Final[dict[str, Size]] = {
     "forkq/clock/main.py:Clock": Size(fields=25),
     "forkq/master/loop.py:Master": Size(fields=24),
     # To be cut: one mind in several classes, or several minds in one.
-    "forkq/master/child_handle.py:ChildHandle": Size(methods=16, fields=21),
-    "forkq/master/children.py:Children": Size(methods=19),
     "forkq/store/connection.py:RedisConnection": Size(methods=21),
 }
 
 # Pairs of classes that hold each other: neither can be read, made or tested without the other.
 CIRCLES: Final = {
-    ("ChildHandle", "Slot"),
     ("JobRun", "TimedJob"),
     ("Outage", "Reach"),
 }

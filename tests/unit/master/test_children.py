@@ -20,6 +20,7 @@ from forkq.master.health import Health, Rule, RuleTable
 from forkq.master.replacement import Removals, Replacements, has_halted
 from forkq.master.rescue import DeadChild, Rescue
 from forkq.master.signals import Signals
+from forkq.master.slot import Slot
 from forkq.master.stop import Phase, StopSequence
 from forkq.master.unresponsive import Garbled, Silence, Stuck
 from forkq.runtime.assignment import Assignment
@@ -92,9 +93,17 @@ class Tree:
             send(self.reports[child.pid], Ready(child.identity))
         self.children.read_facts()
         self.log.lines.clear()
-        first = self.children.slots[0].child
+        first = self.child(0)
         assert first is not None
         return first
+
+    def slot(self, number: int) -> Slot:
+        """The first one is of a child that runs jobs, the second one is the clock's."""
+        return self.children.slots.ordinary[number]
+
+    def child(self, number: int) -> ChildHandle | None:
+        """The child in that slot."""
+        return self.children.slots.child(self.slot(number))
 
     def check(self, *rules: Rule) -> None:
         """The master asks these rules, and does what they say."""
@@ -109,7 +118,7 @@ class Tree:
             return child.pid not in self.children.by_pid
 
         wait_until(reaped, what="the reaping")
-        self.children.log_deaths(wait=0.0)
+        self.children.deaths.log(wait=0.0)
 
     def close(self) -> None:
         """Kills all children that are left."""
@@ -179,7 +188,7 @@ def test_a_stop_takes_its_steps_in_turns_of_the_loop(
 
 def test_a_child_that_dies_before_it_is_ready_leaves_nothing_to_rescue(tree: Tree) -> None:
     tree.children.fill_slots()
-    child = tree.children.slots[0].child
+    child = tree.child(0)
     assert child is not None
     os.kill(child.pid, signal.SIGKILL)
     tree.reap(child)
@@ -226,16 +235,15 @@ def test_a_system_without_a_process_left_is_logged_once(tree: Tree) -> None:
     os.kill(child.pid, signal.SIGKILL)
     tree.reap(child)
     for _ in range(3):
-        tree.children.slots[0].due = 0.0
+        tree.slot(0).due = 0.0
         tree.children.fill_slots()
     assert tree.log.events().count("cannot fork; trying again") == 1
-    assert tree.children.unfilled == ["default.0"]
-    assert tree.children.missing == [f"default.0 cannot be forked: {refusal}"]
-    assert tree.children.boot_failure is None
+    assert tree.children.slots.missing == {"default.0": f"default.0 cannot be forked: {refusal}"}
+    assert tree.children.slots.boot_failure is None
     tree.fork_error = None
-    tree.children.slots[0].due = 0.0
+    tree.slot(0).due = 0.0
     tree.boot()
-    assert tree.children.unfilled == tree.children.missing == []
+    assert tree.children.slots.missing == {}
 
 
 def test_what_is_missing_is_named_with_the_error_alone(tree: Tree) -> None:
@@ -244,47 +252,51 @@ def test_what_is_missing_is_named_with_the_error_alone(tree: Tree) -> None:
     slot = child.slot
     os.kill(child.pid, signal.SIGKILL)
     tree.reap(child)
-    assert tree.children.missing == [], "a ready child has died, and no try has failed yet"
+    assert tree.children.slots.missing == {}, "a ready child has died, and no try has failed yet"
     slot.due = 0.0
     tree.children.fill_slots()
-    second = slot.child
+    second = tree.children.slots.child(slot)
     assert second is not None
     reason = "the app failed:\nTraceback (most recent call last):\nOSError: no database\n"
     send(tree.reports[second.pid], Unbootable(reason))
     os.kill(second.pid, signal.SIGKILL)
     tree.reap(second)
-    assert tree.children.missing == ["default.0 cannot boot: OSError: no database"]
-    tree.children.were_ready = False
-    assert tree.children.missing == ["default.0 cannot boot: OSError: no database"]
+    missing = {"default.0": "default.0 cannot boot: OSError: no database"}
+    assert tree.children.slots.missing == missing
+    tree.children.slots.were_ready = False
+    assert tree.children.slots.missing == missing
 
 
 def test_a_tree_that_was_never_ready_ends_after_boot_timeout_or_a_lasting_failure(
     tree: Tree,
 ) -> None:
-    children = tree.children
+    slots, slot = tree.children.slots, tree.slot(0)
 
     def failure() -> dict[str, Any] | None:
-        return children.boot_failure
+        return slots.boot_failure
 
-    slot = children.slots[0]
     slot.boot_failures, slot.reason = 5, "OSError: no database"
     assert failure() is None
     slot.lasting = True
     assert failure() == {"child": slot.name, "attempts": 5, "reason": slot.reason}
-    assert children.cannot_ever_boot is True
+    assert slots.cannot_ever_boot is True
     slot.lasting = False
-    children._boot_until = time.monotonic()
+    slots._boot_until = time.monotonic()
     assert failure() is not None
-    assert not any(one.lasting for one in children.slots)
-    children.fill(slot)
+    assert not any(one.lasting for one in slots)
+    tree.children.fill(slot)
     assert failure() is None, "an attempt that is under way may be the one"
-    children.were_ready, slot.child = True, None
+    child = slots.child(slot)
+    assert child is not None
+    slots.empty(child)
+    assert failure() is not None
+    slots.were_ready = True
     assert failure() is None
 
 
 def test_the_pauses_between_tries_grow_from_a_second_to_ten(tree: Tree) -> None:
     """They can be computed after any number of tries."""
-    slot = tree.children.slots[0]
+    slot = tree.slot(0)
     for failures, longest in ((1, 1.0), (2, 2.0), (3, 4.0), (5, 10.0), (5000, 10.0)):
         slot.boot_failures = failures
         assert longest / 2 <= slot._pause(was_ready=False) <= longest
@@ -324,10 +336,10 @@ def test_a_child_whose_pipe_a_job_has_written_to_leaves_its_slot_at_once(tree: T
     os.write(tree.reports[child.pid], b"\xff" * 64)
     tree.children.read_facts()
     for _ in range(2):
-        tree.check(Garbled())
+        tree.check(Garbled(tree.children.slots))
     assert tree.log.events() == ["a job has written into its child's pipe; replacing the child"]
-    assert child.stop_ordered_at is not None
-    assert (child.beat.state, child.slot.child) == ("retiring", None)
+    assert child.ordered.stop_at is not None
+    assert (child.beat.state, tree.children.slots.child(child.slot)) == ("retiring", None)
 
 
 def test_a_rule_forgets_a_child_that_was_reaped(tree: Tree) -> None:

@@ -15,7 +15,7 @@ from forkq.master import isolation
 from forkq.master.child_handle import ChildHandle
 from forkq.master.children import Children
 from forkq.master.isolation import Isolation
-from forkq.master.slot import Slot
+from forkq.master.slot import Slot, Slots
 from forkq.runtime.deadlines import DeadlineTable
 from forkq.runtime.pipe import Order, PipeReader, RunSuspects, Stop
 from tests.unit.master.handles import get_ready, make, tell
@@ -28,8 +28,8 @@ class FakeChildren:
 
     def __init__(self) -> None:
         self.by_pid: dict[int, ChildHandle] = {}
-        self.slots = [Slot("default.0", CAPSULE), Slot("clock", None)]
-        self.solo_slots: list[Slot] = []
+        self.slots = Slots([Slot("default.0", CAPSULE), Slot("clock", None)])
+        self.deaths = self
         self.rescued: set[str] = set()
         self._dead: list[ChildHandle] = []
         self._readers: dict[int, PipeReader[Order]] = {}
@@ -37,7 +37,7 @@ class FakeChildren:
     def __iter__(self) -> Iterator[ChildHandle]:
         return iter(list(self.by_pid.values()))
 
-    def take_rescued(self) -> set[str]:
+    def take_suspects(self) -> set[str]:
         rescued, self.rescued = self.rescued, set()
         return rescued
 
@@ -47,8 +47,8 @@ class FakeChildren:
         nonce = "soloaaaaaaaa" if slot.solo else "aaaaaaaaaaaa"
         child, self._readers[pid] = make(slot, pid, f"h:{pid}:{nonce}")
         get_ready(child)
-        child.sole = slot.sole
-        slot.child = self.by_pid[pid] = child
+        self.by_pid[pid] = child
+        self.slots.put(child)
 
     def orders(self, child: ChildHandle) -> list[Order]:
         """What the master has told that child."""
@@ -57,7 +57,7 @@ class FakeChildren:
     def die(self, child: ChildHandle) -> None:
         """It has been reaped."""
         del self.by_pid[child.pid]
-        child.slot.child = None
+        self.slots.empty(child)
         self._dead.append(child)
 
     def close(self) -> None:
@@ -77,7 +77,7 @@ class Ward:
         self.free_memory = 1 << 40
         self.silent: set[ChildHandle] = set()
         self.capsules = (capsule, *more)
-        self.children.slots += [Slot(f"{one.name}.0", one) for one in more]
+        self.children.slots.ordinary += [Slot(f"{one.name}.0", one) for one in more]
         self.isolation = self.next_program()
         for slot in self.children.slots:
             self.children.fill(slot)
@@ -103,7 +103,7 @@ class Ward:
     def solo(self) -> list[ChildHandle]:
         """The living solo children that are not told to end."""
         found = [child for child in self.children if child.slot.solo]
-        return [child for child in found if child.stop_ordered_at is None]
+        return [child for child in found if child.ordered.stop_at is None]
 
     def all_busy(self) -> None:
         """Each solo child has a job."""
@@ -305,8 +305,9 @@ def test_a_solo_child_stays_while_jobs_kill_the_ordinary_children(ward: Ward) ->
     ward.turn()
     assert ward.solo() == [solo]
     ward.children.fill(ward.ordinary.slot)
-    assert ward.ordinary.slot.child is not None
-    ward.ordinary.slot.child.told.ready_at = None
+    following = ward.children.slots.child(ward.ordinary.slot)
+    assert following is not None
+    following.told.ready_at = None
     ward.turn()
     assert ward.solo() == [solo]
     assert ward.children.orders(solo) == []
@@ -318,18 +319,19 @@ def test_a_child_that_was_made_quiet_runs_no_suspects_any_more(
     """By a web UI. Another one does."""
     fill = ward.children.fill
     slot = Slot("default.1", CAPSULE)
-    ward.children.slots.append(slot)
+    ward.children.slots.ordinary.append(slot)
     fill(slot)
-    assert slot.child is not None
+    child = ward.children.slots.child(slot)
+    assert child is not None
     monkeypatch.setattr(ward.children, "fill", lambda _: None)
     ward.suspects(wait=True)
     ward.turn()
-    ward.children.solo_slots[0].boot_failures = 3
+    ward.children.slots.solo[0].boot_failures = 3
     ward.turn()
     tell(ward.ordinary, state="quiet")
     ward.turn()
     assert ward.children.orders(ward.ordinary) == [RunSuspects(on=True), RunSuspects(on=False)]
-    assert ward.children.orders(slot.child) == [RunSuspects(on=True)]
+    assert ward.children.orders(child) == [RunSuspects(on=True)]
 
 
 def test_a_solo_child_that_cannot_boot_is_missing_while_a_suspect_waits(
@@ -338,14 +340,15 @@ def test_a_solo_child_that_cannot_boot_is_missing_while_a_suspect_waits(
     monkeypatch.setattr(ward.children, "fill", lambda _: None)
     ward.suspects(wait=True)
     ward.turn()
-    [slot] = ward.children.solo_slots
+    [slot] = ward.children.slots.solo
     slot.boot_failures, slot.reason = 1, "OSError: no database"
-    assert slot.missing == "default.solo0 cannot boot: OSError: no database"
+    why = "default.solo0 cannot boot: OSError: no database"
+    assert ward.children.slots.missing == {"default.solo0": why}
     ward.turn()
-    assert ward.children.solo_slots == [slot]
+    assert ward.children.slots.solo == [slot]
     ward.suspects(wait=False)
     ward.turn()
-    assert ward.children.solo_slots == []
+    assert ward.children.slots.solo == []
 
 
 def test_an_ordinary_child_runs_the_suspects_while_no_solo_child_can_boot(
@@ -355,12 +358,12 @@ def test_an_ordinary_child_runs_the_suspects_while_no_solo_child_can_boot(
     monkeypatch.setattr(ward.children, "fill", lambda _: None)
     ward.suspects(wait=True)
     ward.turn()
-    [slot] = ward.children.solo_slots
+    [slot] = ward.children.slots.solo
     for failures, ordered in ((2, []), (3, [RunSuspects(on=True)]), (4, [])):
         slot.boot_failures, slot.reason = failures, "OSError: no port"
         ward.turn()
         assert ward.children.orders(ward.ordinary) == ordered
-    assert ward.ordinary.runs_suspects
+    assert ward.ordinary.ordered.runs_suspects
     monkeypatch.setattr(ward.children, "fill", fill)
     ward.turn()
     ward.turn()
@@ -375,7 +378,7 @@ def test_a_later_suspect_does_not_wait_for_three_more_failed_boots(
     monkeypatch.setattr(ward.children, "fill", tried.append)
     ward.suspects(wait=True)
     ward.turn()
-    [slot] = ward.children.solo_slots
+    [slot] = ward.children.slots.solo
     slot.boot_failures = 3
     for wait in (True, False):
         ward.suspects(wait=wait)
@@ -413,15 +416,16 @@ def test_another_child_runs_the_suspects_when_the_first_one_has_died(
     monkeypatch.setattr(ward.children, "fill", lambda _: None)
     ward.suspects(wait=True)
     ward.turn()
-    ward.children.solo_slots[0].boot_failures = 3
+    ward.children.slots.solo[0].boot_failures = 3
     ward.turn()
     slot = ward.ordinary.slot
     ward.children.die(ward.ordinary)
     ward.turn()
     fill(slot)
-    assert slot.child is not None
+    child = ward.children.slots.child(slot)
+    assert child is not None
     ward.turn()
-    assert ward.children.orders(slot.child) == [RunSuspects(on=True)]
+    assert ward.children.orders(child) == [RunSuspects(on=True)]
 
 
 def test_the_next_program_ends_solo_children_and_orders(ward: Ward) -> None:

@@ -14,7 +14,7 @@ from forkq.config.capsule import Capsule
 from forkq.config.shards import DEFAULT_SHARD
 from forkq.master.child_handle import ChildHandle
 from forkq.master.relays import LeaderRelay
-from forkq.master.slot import CLOCK, Slot
+from forkq.master.slot import CLOCK, Slot, Slots
 from forkq.runtime.pipe import Lead, Order, PipeReader
 from tests.unit.master.handles import make, tell
 
@@ -25,7 +25,8 @@ class Tree:
     def __init__(self) -> None:
         self.relay = LeaderRelay()
         capsule = Capsule("default", (("default", 0),), 1)
-        self.slots = [Slot("default.0", capsule), Slot("default.1", capsule), Slot(CLOCK, None)]
+        names = ("default.0", "default.1", CLOCK)
+        self.slots = Slots(Slot(name, None if name == CLOCK else capsule) for name in names)
         self.by_pid: dict[int, ChildHandle] = {}
         self._readers: dict[int, PipeReader[Order]] = {}
         self._pid = 100
@@ -37,21 +38,20 @@ class Tree:
         self._pid += 1
         child, self._readers[self._pid] = make(slot, self._pid, "x")
         tell(child, state="running")
-        slot.child = self.by_pid[child.pid] = child
+        self.by_pid[child.pid] = child
+        self.slots.put(child)
         return child
 
     def reap(self, child: ChildHandle) -> None:
         """The child has died, and the master has reaped it."""
         del self.by_pid[child.pid]
-        child.slot.child = None
+        self.slots.empty(child)
         child.close()
         os.close(self._readers.pop(child.pid).fd)
 
     def hold(self, until: float) -> None:
         """The clock has reported that it holds the lease until then."""
-        clock = self.slots[2].child
-        assert clock is not None
-        clock.told.leads_until = until
+        self.child(2).told.leads_until = until
 
     def advance(self) -> dict[str, list[float]]:
         """One turn of the master's loop. Returns which orders the children got: name -> the ends of
@@ -66,7 +66,7 @@ class Tree:
 
     def child(self, number: int) -> ChildHandle:
         """The child in one slot."""
-        child = self.slots[number].child
+        child = self.slots.child(self.slots.ordinary[number])
         assert child is not None
         return child
 
@@ -114,7 +114,7 @@ def test_the_replacement_of_a_dead_leader_does_not_lead(tree: Tree, soon: float)
     tree.advance()
     tree.reap(tree.child(0))
     tree.advance()
-    tree.spawn(tree.slots[0])
+    tree.spawn(tree.slots.ordinary[0])
     tree.hold(soon + 5)
     assert tree.advance() == {"default.1": [soon + 5]}
 
@@ -144,7 +144,7 @@ def test_when_the_clock_dies_its_child_leads_no_more_at_once(tree: Tree, soon: f
     tree.advance()
     tree.reap(tree.child(2))
     assert tree.advance() == {"default.0": [0.0]}
-    tree.spawn(tree.slots[2])
+    tree.spawn(tree.slots.ordinary[2])
     tree.hold(soon + 5)
     assert tree.advance() == {"default.0": [soon + 5]}
 

@@ -25,7 +25,7 @@ class Contact:
 
     def __init__(self, tree: Tree) -> None:
         self.child = tree.boot()
-        clock = tree.children.slots[1].child
+        clock = tree.child(1)
         assert clock is not None
         self.clock, self._tree = clock, tree
         for child in (self.child, self.clock):

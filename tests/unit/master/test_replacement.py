@@ -55,23 +55,23 @@ def fill(tree: Tree, slot: Slot) -> ChildHandle | None:
     """The master forks a child for an empty slot, without its pause."""
     slot.due = 0.0
     tree.children.fill_slots()
-    return slot.child
+    return tree.children.slots.child(slot)
 
 
 def test_the_new_child_is_ready_before_the_old_one_retires(tree: Tree) -> None:
     old = tree.boot()
     new = begin(tree, old)
-    assert (old.slot.child, old.stop_ordered_at) == (old, None)
+    assert (tree.children.slots.child(old.slot), old.ordered.stop_at) == (old, None)
     report_ready(tree, new)
     tree.replacements.advance()
-    assert old.slot.child is new
-    assert old.stop_ordered_at is not None
+    assert tree.children.slots.child(old.slot) is new
+    assert old.ordered.stop_at is not None
     assert not list(tree.replacements)
 
 
 def test_one_slot_has_one_replacement_at_a_time_and_others_go_on_beside_it(tree: Tree) -> None:
     old = tree.boot()
-    clock = tree.children.slots[1].child
+    clock = tree.child(1)
     assert clock is not None
     new = begin(tree, old)
     assert not tree.replacements.begin(old, "another reason")
@@ -92,13 +92,13 @@ def test_a_new_child_that_dies_calls_it_off_with_a_pause_that_grows(tree: Tree) 
         send(tree.reports[new.pid], Unbootable("no such luck"))
         kill(tree, new)
         tree.replacements.advance()
-        assert old.slot.child is old
+        assert tree.children.slots.child(old.slot) is old
         assert not tree.replacements.begin(old, "too soon")
         backoff = tree.replacements._backoffs[old.slot]
         pauses.append(backoff.due - time.monotonic())
         backoff.due = 0.0
     assert pauses[0] <= 1.0 < pauses[2] < pauses[3] <= 8.0
-    assert old.stop_ordered_at is None
+    assert old.ordered.stop_at is None
     assert tree.log.events().count(CALLED_OFF) == 1
     report_ready(tree, begin(tree, old))
     tree.replacements.advance()
@@ -112,11 +112,11 @@ def test_an_old_child_that_dies_meanwhile_leaves_its_slot_to_the_new_one(tree: T
     kill(tree, old)
     tree.replacements.advance()
     tree.children.fill_slots()
-    assert old.slot.child is new
+    assert tree.children.slots.child(old.slot) is new
     assert len(tree.children.by_pid) == 2, "the new one, and the clock"
     report_ready(tree, new)
     tree.replacements.advance()
-    assert new.stop_ordered_at is None
+    assert new.ordered.stop_at is None
     assert not list(tree.replacements)
 
 
@@ -126,7 +126,7 @@ def test_a_system_without_a_process_left_calls_it_off(tree: Tree) -> None:
     replacement = tree.replacements.begin(old, "a test")
     tree.replacements.advance()
     assert replacement
-    assert (replacement.outcome, old.slot.child) == ("called off", old)
+    assert (replacement.outcome, tree.children.slots.child(old.slot)) == ("called off", old)
     assert "no process left" in replacement.reason
 
 
@@ -173,7 +173,7 @@ def test_a_new_child_that_dies_as_soon_as_it_is_ready_is_a_restart(tree: Tree) -
     send(tree.reports[new.pid], Ready(new.identity))
     kill(tree, new)
     tree.replacements.advance()
-    assert old.slot.child is old
+    assert tree.children.slots.child(old.slot) is old
     assert not old.slot.ended
     assert [dead.counted_as for dead in tree.rescue.added] == ["crash|SIGKILL"]
 
@@ -190,7 +190,7 @@ def test_a_rolling_restart_also_replaces_a_child_that_is_new_but_has_older_code(
     assert len(list(tree.replacements)) == 1
     report_ready(tree, older)
     tree.replacements.advance()
-    assert old.slot.child is older
+    assert tree.children.slots.child(old.slot) is older
     restart.advance()
     tree.replacements.advance()
     (replacement,) = tree.replacements
@@ -198,7 +198,7 @@ def test_a_rolling_restart_also_replaces_a_child_that_is_new_but_has_older_code(
     assert replacement.new is not None
     report_ready(tree, replacement.new)
     tree.replacements.advance()
-    assert older.stop_ordered_at is not None
+    assert older.ordered.stop_at is not None
     assert restart.under_way, "the clock's turn comes"
 
 
@@ -220,7 +220,7 @@ def test_a_hog_that_is_removed_while_its_replacement_boots_leaves_it_its_slot(tr
     tree.removals.freeze(old, None)
     tree.replacements.advance()
     tree.children.fill_slots()
-    assert old.slot.child is new
+    assert tree.children.slots.child(old.slot) is new
     advance_until(tree, lambda: old.killed, what="its end")
     tree.reap(old)
 
@@ -246,7 +246,7 @@ def test_a_removed_child_is_frozen_then_rescued_then_killed(tree: Tree) -> None:
     tree.rescue.open.add(child.identity)
     assert tree.removals.begin(child, crash, "a test")
     assert "jobs" not in tree.log.lines[-1][2], "how many it runs now is not known"
-    assert child.slot.child is None
+    assert tree.children.slots.child(child.slot) is None
     assert not tree.removals.begin(child, None, "again")
     advance_until(tree, lambda: tree.rescue.added, what="its rescue")
     assert is_stopped(child)

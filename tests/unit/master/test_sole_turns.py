@@ -38,7 +38,7 @@ def ask(ward: Ward) -> tuple[ChildHandle, ChildHandle]:
 
 
 def sole(ward: Ward) -> list[str]:
-    return [child.name for child in ward.children if child.sole]
+    return [child.name for child in ward.children if child.slot.sole]
 
 
 def test_a_sole_child_is_forked_when_all_others_have_ended(ward: Ward) -> None:
