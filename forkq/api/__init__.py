@@ -25,8 +25,7 @@ from .groups import FailureGroup, FailureGroups, failures
 from .job_sets import DeadSet, JobSet, RetrySet, ScheduledSet, job_set
 from .life import Crash, JobEvent
 from .metrics import ClassMetrics, Deploy, Histogram, Metrics, MetricsReport, Point
-from .process_set import ProcessSet, Tree
-from .processes import Process, processes
+from .processes import Process, ProcessSet, Tree, processes
 from .queue import Queue
 from .queue_report import Hold, QueueReport, queue_reports
 from .queues import Limits, QueueState, queues

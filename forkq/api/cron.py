@@ -19,8 +19,7 @@ from ..every import template_of
 from ..servers import Server
 from ..store.scripts import CRON_PUBLISH, CRON_REBASE, SET_ADD
 from ..wire.payload import Payload
-from .cron_entries import Periodic, load, load_all, running_among, unknown
-from .cron_runs import Run, merged
+from .cron_entries import Periodic, Run, load, load_all, merged, running_among, unknown
 from .door import server as default_server
 from .door import servers
 

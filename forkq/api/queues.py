@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ..limits.overrides import in_force
-from ..limits.patterns import is_pattern
+from ..limits.patterns import decoded_names, is_pattern
 from ..limits.rate_text import capacity, rate_text
 from ..limits.rules import Rate, Rulebook, Rules
 from ..servers import Server
 from ..wire.keys import Keys
 from .door import OnServer
 from .door import server as default_server
-from .names import suspects_among, texts
+from .processes import texts
 from .running import RunningJob, WorkSet, busy_in_sidekiq
 
 
@@ -185,3 +185,12 @@ def _tokens(rate: Rate, bucket: bytes | None, now: int) -> float:
         return most
     earned = max(0.0, now - counted) * rate.count / rate.seconds / 1_000_000
     return min(most, left + earned)
+
+
+def suspects_among(names: Iterable[str], index: Iterable[bytes] | None) -> list[str]:
+    """The queues among ``names`` that may have suspects: all of them if ``index``, the members of
+    ``Keys.suspected``, is None, because that key is damaged."""
+    if index is None:
+        return list(names)
+    having = set(decoded_names(index))
+    return [name for name in names if name in having]

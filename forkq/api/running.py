@@ -20,9 +20,7 @@ from ..wire.payload import bounded, loads, loads_head
 from ..wire.times import seconds
 from .door import OnServer
 from .door import server as default_server
-from .names import texts
-from .process_set import ProcessSet
-from .processes import identities, processes
+from .processes import ProcessSet, identities, processes, texts
 
 # A record with fewer milliseconds left belongs to an owner that has missed two heartbeats.
 _FRESH: Final = (RECORD_TTL - 30) * 1000

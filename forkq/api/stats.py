@@ -13,8 +13,8 @@ from ..store.damage import damaged
 from ..wire.payload import loads_head
 from ..wire.times import now, seconds
 from .door import server as default_server
-from .names import suspects_among, texts
-from .processes import living
+from .processes import living, texts
+from .queues import suspects_among
 
 # The counters of a day are kept this long.
 _MOST_DAYS: Final = 5 * 365

@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from ..api import Process, ProcessSet, WorkSet
-from ..api.process_set import untaken
+from ..api.processes import untaken
 from ..doctor.finding import listed
 from ..screens.processes import PROCESSES, ProcessLine, of_processes
 from ..units import format_duration, format_moment, plural

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from ..api.cron import Periodic
-from ..api.cron_runs import Run
+from ..api.cron_entries import Run
 from ..units import format_duration, format_moment
 from .table import (
     BROWSER,

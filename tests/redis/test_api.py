@@ -17,7 +17,7 @@ from redis import Redis
 
 import forkq
 from forkq import api, default_client, middleware, registry
-from forkq.api.cron_runs import Run
+from forkq.api.cron_entries import Run
 from forkq.cron.entry import Entry
 from forkq.cron.history import line
 from forkq.errors import ForkqError, InvalidJob, InvalidSchedule, ServerUnavailable

@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import closing
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from redis import Redis
 
 import forkq
 from forkq import api, default_client, registry
-from forkq.api import DeadSet, Filter, JobEntry, job_names
+from forkq.api import DeadSet, Filter, JobEntry
 from forkq.child.heartbeat.stats import Totals
 from forkq.child.heartbeat.tasks import PublishParameters, Snapshot
 from forkq.store.connection import RedisConnection
@@ -227,7 +228,7 @@ def by(client: forkq.Client) -> str:
 def test_two_processes_agree(
     redis: Redis, client: forkq.Client, other: forkq.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_names, "SECRET_FOR", 0.0)
+    monkeypatch.setattr(import_module("forkq.api.entry"), "SECRET_FOR", 0.0)
     key = dead_card(redis).key
     assert by(other) == key
     redis.delete("forkq:secret")  # Redis has lost it: it gets the same one again

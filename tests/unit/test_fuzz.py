@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 import pytest
 
-from forkq.api.cron_runs import _read
+from forkq.api.cron_entries import _read
 from forkq.api.processes import _process
 from forkq.api.running import _Lease, _leased_job, _Owner, _running_job
 from forkq.api.stats import latency

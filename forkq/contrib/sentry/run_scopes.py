@@ -14,7 +14,7 @@ from sentry_sdk.scope import Scope, use_isolation_scope
 from sentry_sdk.tracing import Transaction
 from sentry_sdk.utils import event_from_exception
 
-from forkq.api.parameters import defined_here
+from forkq.api.masks import defined_here
 from forkq.api.readable_job import masked_args
 from forkq.contrib.runs import ObservedRun, Outcome, RunObserver
 from forkq.errors import TimeLimit

@@ -31,7 +31,7 @@ LEVELS = 100_000
 READERS = f"""
 import sys
 sys.setrecursionlimit(10**6)
-from forkq.api.cron_runs import _read
+from forkq.api.cron_entries import _read
 from forkq.api.processes import _process
 from forkq.api.running import _Lease, _leased_job, _Owner, _running_job
 from forkq.api.stats import latency
