@@ -22,7 +22,7 @@ from ..config.capsule import Capsule
 from ..store.connection import RedisConnection
 from ..store.outage import Outage
 from ..wire.lease import UnitOfWork
-from .failure.ends import Ends
+from .failure.ends import Ends, OpenEndings
 from .fetch.channel import FetchChannel
 from .fetch.fetcher import Fetcher
 from .fetch.leases import Leases, moves
@@ -231,7 +231,7 @@ def make_fetch(
     """The parts of one child, which fetch from ``connection``. Only with ``ahead`` jobs are leased
     for which nothing is free."""
     channel = FetchChannel(capsule, ends.identity, ends.keys, connection, log, solo=solo)
-    leases = Leases(capsule.concurrency, log, outage)
+    leases = Leases(capsule.concurrency, OpenEndings(log, outage))
     pace = FetchPace(capsule.concurrency, time.monotonic(), ahead=ahead and not solo)
     fetcher = Fetcher(channel, leases, pace, outage)
     return FetchParts(ends, channel, leases, fetcher, FetchTurn(fetcher, leases, pace, ends))

@@ -195,7 +195,7 @@ class InProcessChild:
     def again(self) -> bool:
         """Has Redis told again what it has refused, as the heartbeat does after a pause. Whether
         anything is left."""
-        self.leases._backoff.due = 0.0
+        self.leases.endings.hurry()
 
         def is_told() -> bool:
             count = self.leases.count()

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from forkq.child.failure.ends import Ends, Outcome
+from forkq.child.failure.ends import Ends, OpenEndings, Outcome
 from forkq.child.failure.retry import Retry
 from forkq.child.fetch.channel import Exchange, FetchChannel
 from forkq.child.fetch.leases import Leases
@@ -234,7 +234,7 @@ def test_a_fetch_that_is_interrupted_is_never_answered_by_another_ones_reply(
     capsule = Capsule("default", queues=(("one", 0), ("tenant-*", 0)))
     connection = RedisConnection(redis_server.url)
     fetches = FetchChannel(capsule, "host:1:abc", Keys(""), connection, logger())
-    leases = Leases(1, logger(), Outage(logger()))
+    leases = Leases(1, OpenEndings(logger(), Outage(logger())))
     fetched: list[bytes] = []
 
     def fetch() -> None:
@@ -264,7 +264,7 @@ def test_an_interrupted_exchange_forgets_no_end(redis: Redis, redis_server: Serv
     ends, log = Ends("host:1:abc", KEYS, DeadSetLimits(KEYS)), logger()
     connection = RedisConnection(redis_server.url)
     fetches = FetchChannel(Capsule("default", (("one", 0),)), "host:1:abc", KEYS, connection, log)
-    leases = Leases(2, log, Outage(log))
+    leases = Leases(2, OpenEndings(log, Outage(log)))
     told: list[Outcome] = []
 
     def exchange(want: int) -> Exchange:

@@ -289,7 +289,7 @@ def settle_failure(settler: Settler, unit: UnitOfWork, decision: Retry | Bury) -
 
 def again(child: ProcessorThreads, settler: Settler) -> bool:
     """What the heartbeat does after the pause."""
-    child.leases._backoff.due = 0.0
+    child.leases.endings.hurry()
     return settler.again_in_time()
 
 

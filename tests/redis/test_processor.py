@@ -17,8 +17,7 @@ import forkq
 from forkq import middleware, registry
 from forkq.child import processor
 from forkq.child.cron.outcome import CronOutcomes
-from forkq.child.failure import settle
-from forkq.child.fetch import leases
+from forkq.child.failure import ends, settle
 from forkq.child.heartbeat.stats import Totals
 from forkq.child.processor import Processor
 from forkq.errors import Shutdown
@@ -793,7 +792,7 @@ FEW_PARKED_AGAIN = "fetching jobs again"
 def test_when_too_many_failed_jobs_are_kept_nothing_is_fetched_or_asked(
     redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leases, "_MOST_PARKED", 3)
+    monkeypatch.setattr(ends, "_MOST_MOVING", 3)
     ran = good()
     failing(ValueError("boom"))
     redis.set("retry", "no set")

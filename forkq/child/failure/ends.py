@@ -7,12 +7,15 @@ here talks to Redis but ``read_replies``, which reads what an exchange has sent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
+from ...runtime.log import LogOnce
 from ...store.connection import Call, RedisConnection, ResponseError, damaged_among
 from ...store.dead_set import DeadSetLimits
+from ...store.outage import Backoff, Outage
 from ...store.redis_py import exceptions
 from ...store.scripts import ISOLATE, LEASE_RETURN, RETRY
 from ...wire import lease
@@ -20,6 +23,14 @@ from ...wire.keys import Keys
 from ...wire.lease import UnitOfWork
 from .retry import Bury, Postpone, Retry
 
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+# How many jobs may wait for Redis's reply to what was decided of them, or are parked.
+_MOST_MOVING: Final = 1000
+# How many jobs move elsewhere in one exchange, and about how many bytes of payloads.
+_MOST_ENDINGS: Final = 100
+_MOST_BYTES: Final = 524_288
 # What isolate.lua says if the class is held no more: the job is in its queue again.
 _RELEASED: Final = 2
 
@@ -47,7 +58,7 @@ class Ending:
     told: Callable[[Outcome], None] = _ignore
     released: Callable[[], None] = lambda: None
     reply: Any = None  # None: none has come
-    is_queued: bool = False  # by Leases
+    is_queued: bool = False  # by OpenEndings
     _sends: int = 0
 
     def call(self) -> Call:
@@ -130,6 +141,108 @@ class Ends:
         return lease.lease(self.identity, unit.sequence)
 
 
+class OpenEndings:
+    """The endings of one child that Redis has not confirmed: each is in ``moving`` until then.
+    Beyond ``most`` of them nothing more is fetched. ``queued`` are those that go with the next
+    exchange, ``parked`` those that Redis has refused. After a growing pause one parked ending of
+    each kind is sent again; once Redis takes it, the others follow."""
+
+    def __init__(self, log: FilteringBoundLogger, outage: Outage) -> None:
+        self.most = _MOST_MOVING
+        self.queued: deque[Ending] = deque()
+        self.moving: dict[int, Ending] = {}  # by the sequence numbers of their units
+        self.parked: dict[int, Ending] = {}
+        self._backoff = Backoff()  # until the parked are sent again
+        self._refusal = outage.part(
+            "redis does not take failed jobs; they are kept and tried again",
+            "redis takes failed jobs again",
+        )
+        self._log = log
+        self._log_once = LogOnce(log)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether parked endings are sent again now."""
+        return self._backoff.over
+
+    def hurry(self) -> None:
+        """Parked endings are due, whatever is left of the pause."""
+        self._backoff.due = 0.0
+
+    def add(self, ending: Ending) -> None:
+        """The next exchange sends it. A second one of the same unit changes nothing."""
+        if self.moving.setdefault(ending.unit.sequence, ending) is not ending:
+            ending.tell("moved")  # what was decided first is on its way
+            return
+        self._queue(ending)
+
+    def take(self) -> list[Ending]:
+        """Those that one exchange sends: a bounded number. The others follow in the next one."""
+        if self.parked and self._backoff.over:
+            self._try_parked()
+        taken: list[Ending] = []
+        size = 0
+        while self.queued and len(taken) < _MOST_ENDINGS and size < _MOST_BYTES:
+            ending = self.queued.popleft()
+            ending.is_queued = False
+            taken.append(ending)
+            size += ending.size
+        return taken
+
+    def park(self, ending: Ending) -> None:
+        """Redis has refused it."""
+        self.parked.pop(ending.unit.sequence, None)  # to the end: another one comes first then
+        self.parked[ending.unit.sequence] = ending
+        self._refusal.begin(ending.reply)
+        if self._backoff.over:
+            self._backoff.pause()
+
+    def close(self, ending: Ending) -> None:
+        """Its unit has ended."""
+        self.parked.pop(ending.unit.sequence, None)
+        self.moving.pop(ending.unit.sequence, None)
+
+    def clear(self) -> None:
+        """None of these jobs has a lease any more."""
+        self.queued.clear()
+        self.moving.clear()
+        self.parked.clear()
+
+    def answered(self, confirmed: Set[str], capacity: int) -> None:
+        """Redis has replied, and has ``confirmed`` endings of these kinds: what is parked of it is
+        sent again. Tells the log when Redis refuses nothing any more; also when too many parked
+        jobs leave no room for others in a child with this ``capacity``."""
+        parked = len(self.parked)
+        if not parked:
+            self._backoff.reset()
+            self._refusal.end()
+        elif confirmed:
+            self._refusal.answered()
+            for other in self.parked.values():
+                if other.kind in confirmed:
+                    self._queue(other)
+        if parked - self.most >= capacity:
+            self._log_once.error(
+                "parked",
+                "fetching no more jobs: too many keep their leases without a processor",
+                kept=parked,
+                remedy="redis does not take failed jobs: make room there, or mend its retry and "
+                "dead sets",
+            )
+        elif parked <= self.most and self._log_once.over("parked"):
+            self._log.info("fetching jobs again", kept=parked)
+
+    def _try_parked(self) -> None:
+        """One of each kind is sent again: what refuses it, refuses the others, too."""
+        for ending in {ending.kind: ending for ending in reversed(self.parked.values())}.values():
+            self._queue(ending)
+
+    def _queue(self, ending: Ending) -> None:
+        if not ending.is_queued:
+            ending.is_queued = True
+            self.queued.append(ending)
+
+
 def read_replies(connection: RedisConnection, sent: Sequence[tuple[Ending, Call]]) -> None:
     """Reads the replies to these calls. Raises ConnectionLost."""
     for ending, _ in sent:
@@ -152,8 +265,18 @@ def send_again(connection: RedisConnection, sent: Sequence[tuple[Ending, Call]])
         replies = connection.exchange([call for _, call in unknown])
         for (ending, _), reply in zip(unknown, replies, strict=True):
             ending.reply = reply
+    _name_damaged(connection, [each for each in sent if _met_damage(each[0])])
+
+
+def _met_damage(ending: Ending) -> bool:
+    return isinstance(ending.reply, ResponseError) and str(ending.reply).startswith("WRONGTYPE")
+
+
+def _name_damaged(connection: RedisConnection, sent: Sequence[tuple[Ending, Call]]) -> None:
+    """Looks in one round trip which keys are damaged, and has the replies name them."""
+    keys = list(dict.fromkeys(str(key) for _, call in sent for key in call.keys))
+    found = connection.pipeline([("TYPE", key) for key in keys]) if keys else []
+    types = dict(zip(keys, found, strict=True))
     for ending, call in sent:
-        error = ending.reply
-        if isinstance(error, ResponseError) and str(error).startswith("WRONGTYPE"):
-            types = connection.pipeline([("TYPE", key) for key in call.keys])
-            ending.reply = damaged_among([str(key) for key in call.keys], types) or error
+        named = [str(key) for key in call.keys]
+        ending.reply = damaged_among(named, [types[key] for key in named]) or ending.reply

@@ -14,21 +14,10 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from itertools import repeat
 from math import inf
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
-from ...runtime.log import LogOnce
-from ...store.outage import Backoff, Outage
 from ...wire.lease import UnitOfWork
-from ..failure.ends import Ending, Outcome
-
-if TYPE_CHECKING:
-    from structlog.typing import FilteringBoundLogger
-
-# How many jobs may wait for Redis's reply to what was decided of them, or are parked.
-_MOST_PARKED: Final = 1000
-# How many jobs move elsewhere in one exchange, and about how many bytes of payloads.
-_MOST_ENDINGS: Final = 100
-_MOST_BYTES: Final = 524_288
+from ..failure.ends import Ending, OpenEndings, Outcome
 
 _T = TypeVar("_T")
 
@@ -75,11 +64,13 @@ class Leased(NamedTuple):
 
 class Leases:
     """The units of one child: each stays here until Redis knows its end. ``capacity``: how many
-    units may run at once. ``must_compare``: this child and Redis may disagree about its leases;
-    they were compared ``compared_at`` (times.steady). ``on_lost`` gets a unit that has ended, and
-    that turns out to have been given to another host."""
+    units may run at once. ``endings``: those of the units that move elsewhere. ``must_compare``:
+    this child and Redis may disagree about its leases; they were compared ``compared_at``
+    (times.steady). ``on_lost`` gets a unit that has ended, and that turns out to have been given to
+    another host."""
 
-    def __init__(self, capacity: int, log: FilteringBoundLogger, outage: Outage) -> None:
+    def __init__(self, capacity: int, endings: OpenEndings) -> None:
+        self.endings = endings
         self.must_compare = True
         self.compared_at = 0.0
         self.on_lost: Callable[[UnitOfWork], None] = lambda unit: None
@@ -87,19 +78,9 @@ class Leases:
         self._ready: deque[UnitOfWork] = deque()
         self._in_flight: dict[int, UnitOfWork] = {}
         self._ended: deque[UnitOfWork] = deque()
-        self._endings: deque[Ending] = deque()  # of those that move elsewhere, and not yet told
-        self._moving: dict[int, Ending] = {}  # of those in flight: their ends are decided
-        self._parked: dict[int, Ending] = {}  # of those that move
         self._occupied: set[object] = set()  # consumers that are
-        self._backoff = Backoff()  # until the parked are told again
-        self._refusal = outage.part(
-            "redis does not take failed jobs; they are kept and tried again",
-            "redis takes failed jobs again",
-        )
         self._surplus: deque[UnitOfWork] = deque()
         self._added = 0
-        self._log = log
-        self._log_once = LogOnce(log)
 
     # Snapshots
 
@@ -110,16 +91,17 @@ class Leases:
             oldest, oldest_lease = first.taken, first.asked
         except IndexError:
             oldest = oldest_lease = inf
-        ready, parked = len(self._ready), len(self._parked)
-        ended = len(self._ended) + len(self._endings)
-        due = parked if parked and self._backoff.over else 0
+        endings = self.endings
+        ready, parked = len(self._ready), len(endings.parked)
+        ended = len(self._ended) + len(endings.queued)
+        due = parked if parked and endings.is_due else 0
         in_flight = len(self._in_flight)  # first: else a unit that leaves both counts as none
-        moving = len(self._moving)
+        moving = len(endings.moving)
         running = in_flight - ready - moving + len(self._occupied)
         started = self._added - ready - len(self._surplus)
         capacity, occupying = self._capacity, ready + running
-        if moving > _MOST_PARKED:
-            occupying += moving - _MOST_PARKED
+        if moving > endings.most:
+            occupying += moving - endings.most
         free = capacity - occupying if occupying < capacity else 0
         return Leased(
             *(ready, running, ended, parked, due, started),
@@ -128,7 +110,7 @@ class Leases:
 
     def is_low(self, low: int) -> bool:
         """Whether at most ``low`` units are ready, and some end is to be told."""
-        return len(self._ready) <= low and bool(self._ended or self._endings)
+        return len(self._ready) <= low and bool(self._ended or self.endings.queued)
 
     def units(self) -> dict[int, UnitOfWork]:
         """All that are in flight, by sequence number. Those that are ready come last."""
@@ -164,11 +146,8 @@ class Leases:
         tell it again does no harm. ``ending``: it moves elsewhere, and stays in flight until Redis
         has replied; a second one changes nothing. Without, its lease is dropped."""
         if ending is not None:
-            if self._moving.setdefault(unit.sequence, ending) is not ending:
-                ending.tell("moved")  # what was decided first is on its way
-                return
             unit.thread = 0  # none runs it
-            self._queue(ending)
+            self.endings.add(ending)
             return
         self._ended.append(unit)  # first: it must never be in neither
         self._in_flight.pop(unit.sequence, None)
@@ -195,30 +174,14 @@ class Leases:
         """Takes the ended units of which Redis is told now, one by one: other threads add to them
         meanwhile. Of many, the rest follow in the next exchange."""
         ended = [self._ended.popleft() for _ in range(len(self._ended))]
-        if not self._endings and not self._parked:
-            return ended, []
-        if self._backoff.over:
-            self._try_parked()
-        endings: list[Ending] = []
-        size = 0
-        while self._endings and len(endings) < _MOST_ENDINGS and size < _MOST_BYTES:
-            ending = self._endings.popleft()
-            ending.is_queued = False
-            endings.append(ending)
-            size += ending.size
-        return ended, endings
+        return ended, self.endings.take() if self.endings.moving else []
 
     def settle(self, endings: Sequence[Ending]) -> None:
         """Notes Redis's replies to these endings. An ending that it refuses is parked: the unit
         keeps its lease."""
         outcomes = [(ending, self._settle(ending)) for ending in endings]
-        if self._parked:
-            if len(outcomes) > sum(outcome == "refused" for _, outcome in outcomes):
-                self._refusal.answered()
-        else:
-            self._backoff.reset()
-            self._refusal.end()
-        self._tell_parked()
+        confirmed = {ending.kind for ending, outcome in outcomes if outcome != "refused"}
+        self.endings.answered(confirmed, self._capacity)
         for ending, outcome in outcomes:
             ending.tell(outcome)
 
@@ -239,57 +202,25 @@ class Leases:
         self._added -= len(self._surplus)
         self._surplus.clear()
         if all_of_them:
-            for units in (self._in_flight, self._ready, self._moving, self._parked):
-                units.clear()
+            self._in_flight.clear()
+            self._ready.clear()
+            self.endings.clear()
 
     def _settle(self, ending: Ending) -> Outcome:
         unit, outcome = ending.unit, ending.judge()
         if unit.sequence not in self._in_flight:
-            self._moving.pop(unit.sequence, None)
+            self.endings.close(ending)
             return "moved"  # by an earlier ending: an exception ended the wait for its outcome
         if outcome == "refused":
-            self._parked.pop(unit.sequence, None)  # to the end: another one comes first then
-            self._parked[unit.sequence] = ending
-            self._refusal.begin(ending.reply)
-            if self._backoff.over:
-                self._backoff.pause()
+            self.endings.park(ending)
             return outcome
         # In this order: no more may be fetched than there are processors.
-        self._parked.pop(unit.sequence, None)
-        self._moving.pop(unit.sequence, None)
+        self.endings.close(ending)
         self._in_flight.pop(unit.sequence, None)
         if outcome == "gone":
             unit.lost = True
             self.on_lost(unit)
-        for other in self._parked.values():  # Redis takes those of that kind again
-            if other.kind == ending.kind:
-                self._queue(other)
         return outcome
-
-    def _try_parked(self) -> None:
-        """Tells Redis of one parked ending of each kind: what makes it refuse that one, makes it
-        refuse the others, too."""
-        for ending in {ending.kind: ending for ending in reversed(self._parked.values())}.values():
-            self._queue(ending)
-
-    def _queue(self, ending: Ending) -> None:
-        if not ending.is_queued:
-            ending.is_queued = True
-            self._endings.append(ending)
-
-    def _tell_parked(self) -> None:
-        """Tells the log when too many parked jobs leave no room for others, and when that ends."""
-        parked = len(self._parked)
-        if parked - _MOST_PARKED >= self._capacity:
-            self._log_once.error(
-                "parked",
-                "fetching no more jobs: too many keep their leases without a processor",
-                kept=parked,
-                remedy="redis does not take failed jobs: make room there, or mend its retry and "
-                "dead sets",
-            )
-        elif parked <= _MOST_PARKED and self._log_once.over("parked"):
-            self._log.info("fetching jobs again", kept=parked)
 
 
 def end_again(leases: Leases, units: Sequence[UnitOfWork], endings: Sequence[Ending]) -> None:

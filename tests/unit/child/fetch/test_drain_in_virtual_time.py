@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from forkq.child import fetch_turn
+from forkq.child.failure.ends import OpenEndings
 from forkq.child.fetch import fetcher
 from forkq.child.fetch.channel import Exchange
 from forkq.child.fetch.fetcher import Fetcher
@@ -104,7 +105,7 @@ class Child:
     def __init__(self, clock: Clock, channel: Any, processors: int) -> None:
         outage: Any = FakeOutage()
         ends: Any = None
-        self.leases = Leases(processors, RecordedLog(), outage)
+        self.leases = Leases(processors, OpenEndings(RecordedLog(), outage))
         self.leases.must_compare, self.leases.compared_at = False, steady()
         self.pace = FetchPace(processors, clock.now)
         self.fetcher = Fetcher(channel, self.leases, self.pace, outage)

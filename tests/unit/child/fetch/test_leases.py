@@ -7,7 +7,7 @@ from threading import Thread
 
 import pytest
 
-from forkq.child.failure.ends import Ending, Ends, Outcome
+from forkq.child.failure.ends import Ending, Ends, OpenEndings, Outcome
 from forkq.child.failure.retry import Retry
 from forkq.child.fetch.leases import Leases
 from forkq.store.connection import ResponseError
@@ -25,7 +25,7 @@ ENDS = Ends("vm:1:aaaaaaaaaaaa", Keys(), DeadSetLimits(Keys()))
 
 def leases_of(capacity: int) -> Leases:
     log = RecordedLog()
-    return Leases(capacity, log, Outage(log))
+    return Leases(capacity, OpenEndings(log, Outage(log)))
 
 
 def units(count: int) -> list[UnitOfWork]:
@@ -43,7 +43,7 @@ def take(leases: Leases, count: int) -> list[UnitOfWork]:
 
 def test_parked_jobs_leave_room_until_they_are_too_many() -> None:
     log = RecordedLog()
-    leases, failed = Leases(3, log, Outage(log)), units(1003)
+    leases, failed = Leases(3, OpenEndings(log, Outage(log))), units(1003)
     leases.add(failed)
     take(leases, 1003)
     for number, unit in enumerate(failed):
@@ -73,7 +73,7 @@ def test_what_was_refused_is_told_again_one_of_each_kind_first() -> None:
         refuse(leases, unit)
     assert (leases.count().parked, leases.count().due) == (3, 0)
     assert leases.take_ended() == ([], [])
-    leases._backoff.due = 0.0
+    leases.endings.hurry()
     assert leases.count().due == 3
     _, [probe] = leases.take_ended()
     assert set(leases.sequences()) == {0, 1, 2, 3}, "Redis may refuse it again"
@@ -88,7 +88,7 @@ def test_what_was_refused_is_told_again_one_of_each_kind_first() -> None:
         ending.call()
         ending.reply = 1
     leases.settle(rest)
-    assert leases.count().parked == 0
+    assert (leases.count().parked, leases.count().ended) == (0, 0), "each is sent once"
 
 
 def test_an_exchange_moves_a_bounded_number_of_bytes() -> None:
