@@ -16,7 +16,8 @@ class FetchThread:
     batch at a time, in this thread: it must not block. Each unit comes back by ``done``.
 
     The thread ends once it is told to be quiet, the consumer has ended all units, and Redis knows
-    it. Then ``give_back`` of the fetcher returns what is left.
+    it; or of an exception, also one of ``begin``. Then ``give_back`` of the fetcher returns what is
+    left.
     """
 
     def __init__(self, fetch: FetchParts, begin: Callable[[Sequence[UnitOfWork]], None]) -> None:
@@ -49,6 +50,13 @@ class FetchThread:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
+        try:
+            self._drive()
+        except BaseException:  # the consumer's, or one that the app has raised in this thread
+            self._fetcher.drop_locks()
+            raise
+
+    def _drive(self) -> None:
         place: deque[UnitOfWork] = deque()
         take = self._leases.taker(place)
         while True:

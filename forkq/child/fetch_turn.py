@@ -273,5 +273,8 @@ class LeaseWatch:
         try:
             while not self._has_ended:
                 pause = self._fetcher.look(pause)
+        except BaseException:
+            self._fetcher.drop_locks()
+            raise
         finally:
             self._fetcher.note_watch(on=False)

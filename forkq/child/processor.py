@@ -180,11 +180,12 @@ class Processor:
             elif isinstance(decision, Bury):
                 self._settler.bury(run.unit, decision, until=until)
             else:
-                self._fetch.fetcher.done(run.unit)
+                self._settler.drop(run.unit, until=until)
             run.settled = True
             for failed in self._observers.failed:
                 failed(run, error, decision)
-            self._call_death_handlers(decision, error)
+            if not run.unit.lost:  # else another process has the job
+                self._call_death_handlers(decision, error)
         finally:
             leases.occupy(self.hand, on=False)
 

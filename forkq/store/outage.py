@@ -30,8 +30,8 @@ _IDLE = 1.0
 class Outage:
     """Shared by all parts of a process that talk to Redis. ``lost`` and ``back`` are its two log
     events. A third one tells that the server is there, but refuses the login or TLS: that ends when
-    a person changes a password or a certificate, here or there. ``why`` it is on, in words: what
-    Redis said, and the remedy."""
+    a person changes a password or a certificate, here or there. ``since`` it is on (monotonic;
+    None: it is not); ``why``, in words: what Redis said, and the remedy."""
 
     def __init__(
         self, log: FilteringBoundLogger, lost: str = "redis lost", back: str = "redis is back"
@@ -40,7 +40,7 @@ class Outage:
         self._lost = lost
         self._back = back
         self._lock = threading.Lock()
-        self._since: float | None = None
+        self.since: float | None = None
         self._refusals: list[Outage] = []
         self._is_login_refused = self._stops_jobs = False
         self.why = ""
@@ -64,7 +64,7 @@ class Outage:
     @property
     def is_on(self) -> bool:
         """Whether Redis is lost now."""
-        return self._since is not None
+        return self.since is not None
 
     def begin(self, error: BaseException) -> None:
         """A part of the process has lost Redis. Only the first call of an outage logs it, and the
@@ -72,19 +72,19 @@ class Outage:
         with self._lock:
             is_login_refused = refuses(error)
             self.why = " ".join(in_words(error).split())[:_LONGEST]
-            if self._since is not None and self._is_login_refused >= is_login_refused:
+            if self.since is not None and self._is_login_refused >= is_login_refused:
                 return
             self._is_login_refused, self._stops_jobs = is_login_refused, stops_jobs(error)
-            self._since = self._since or time.monotonic()
+            self.since = self.since or time.monotonic()
         event = _LOGIN_REFUSED if is_login_refused else self._lost
         self._log.error(event, error=str(error) or type(error).__name__)
 
     def end(self) -> None:
         """A part of the process has had a reply. Ends the outage, if there is one."""
-        if self._since is None:
+        if self.since is None:
             return
         with self._lock:
-            since, self._since = self._since, None
+            since, self.since = self.since, None
             self._is_login_refused = self._stops_jobs = False
         if since is not None:
             self._log.info(self._back, downtime=round(time.monotonic() - since, 1))
@@ -118,9 +118,12 @@ class Reach:
         self._outage.end()
 
     def end(self) -> None:
-        """Redis has done all that this part asked for."""
-        self._outage.end()
-        self._refusal.end()
+        """Redis has done all that this part asked for. Each fetch ends so, most often for nothing:
+        hence no call where nothing is on."""
+        if self._outage.since is not None:
+            self._outage.end()
+        if self._refusal.since is not None:
+            self._refusal.end()
 
 
 def growing_pause(failures: int, first: float, longest: float) -> float:
@@ -168,5 +171,5 @@ def reconnect_backoff(connection: RedisConnection) -> Backoff:
 def ended_idle(error: BaseException, began: float) -> bool:
     """Whether a wait since ``began`` (monotonic) ended because the server closes idle connections:
     no outage, unless the next connect fails."""
-    told = isinstance(error, MasterLost | exceptions.TimeoutError)
-    return not told and time.monotonic() >= began + _IDLE
+    is_end = isinstance(error, exceptions.ConnectionError) and not isinstance(error, MasterLost)
+    return is_end and time.monotonic() >= began + _IDLE

@@ -89,8 +89,11 @@ class _Ends:
         self._jobs = jobs
 
     def done(self, unit: UnitOfWork) -> float:
-        """Notes that the job is done, or dropped."""
+        """Notes that the job is done."""
         return monotonic() - unit.taken
+
+    def drop(self, unit: UnitOfWork, *, until: Until) -> None:
+        """Notes that the job is given up, and that no set has it."""
 
     def occupy(self, consumer: object, *, on: bool) -> None:
         """Does nothing: no job is fetched."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from forkq.child.failure.ends import Ending, Outcome
 from forkq.child.failure.retry import Retry
 from forkq.child.fetch.channel import FetchChannel
 from forkq.child.fetch_turn import Hand
+from forkq.store.connection import RedisConnection
 from forkq.wire.lease import UnitOfWork
 from tests.redis.in_process_child import InProcessChild, ProcessorThreads
 from tests.redis.test_processor import (
@@ -82,7 +84,7 @@ def test_no_job_waits_for_a_processor_that_handles_a_failure(
     with InProcessChild(redis_server.url, concurrency=2):
         redis.lpush(LIST, payload("Bad"))
         assert handles.wait(10)
-        assert redis.zcard("retry") == 1
+        wait_until(lambda: redis.zcard("retry") == 1, what="the retry, which the other one sends")
         redis.lpush(LIST, payload("Long"), payload("Long"))
         assert runs.wait(10)
         wait_until(lambda: redis.hlen(INFLIGHT) == 1, what="the lease of the job that runs alone")
@@ -142,3 +144,125 @@ def test_a_dead_processor_ends_its_job_once(redis: Redis, redis_server: Server) 
     assert (told, unit.lost) == (["moved"], False)
     assert (redis.zcard("retry"), redis.llen("queue:q"), child.leases.count().ended) == (1, 0, 0)
     child.fetcher.give_back()
+
+
+def test_what_redis_had_refused_moves_at_the_stop_if_it_can(
+    redis: Redis, redis_server: Server
+) -> None:
+    """Though its pause is not over: else the job would go back to its queue, and run again."""
+    redis.set("retry", "another program's")
+    redis.lpush("queue:q", "1", "2")
+    child, told = ProcessorThreads(redis_server.url), list[Outcome]()
+    for _ in range(2):
+        unit = child.take()
+        assert unit is not None
+        child.fetcher.done(unit, _retry(child, unit, told))
+    assert child.fetcher.flush()
+    assert (told, child.leases.count().parked) == (["refused"] * 2, 2)
+    redis.delete("retry")
+    child.fetcher.quiet()
+    assert child.fetcher.give_back()
+    assert (redis.zcard("retry"), redis.llen("queue:q"), redis.hlen("{queue:q}:inflight")) == (
+        2,
+        0,
+        0,
+    )
+
+
+def test_what_redis_still_refuses_at_the_stop_goes_back(redis: Redis, redis_server: Server) -> None:
+    redis.set("retry", "another program's")
+    redis.lpush("queue:q", "1")
+    child, told = ProcessorThreads(redis_server.url), list[Outcome]()
+    unit = child.take()
+    assert unit is not None
+    child.fetcher.done(unit, _retry(child, unit, told))
+    assert child.fetcher.flush()
+    child.fetcher.quiet()
+    assert child.fetcher.give_back()
+    assert redis.lrange("queue:q", 0, -1) == [b"1"]
+    assert (redis.hlen("{queue:q}:inflight"), child.leases.count().parked) == (0, 0)
+
+
+def test_many_refusals_cost_one_more_round_trip(
+    redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In which the damaged key is found, once for all of them."""
+    redis.set("retry", "another program's")
+    redis.lpush("queue:q", *range(40))
+    child, told = ProcessorThreads(redis_server.url, concurrency=40), list[Outcome]()
+    units = [unit for _ in range(40) if (unit := child.take()) is not None]
+    for unit in units:
+        child.fetcher.done(unit, _retry(child, unit, told))
+    sends: list[int] = []
+    send = RedisConnection.send
+
+    def counted(connection: RedisConnection, *commands: Any) -> None:
+        sends.append(len(commands))
+        send(connection, *commands)
+
+    monkeypatch.setattr(RedisConnection, "send", counted)
+    assert child.fetcher.flush()
+    assert told == ["refused"] * 40
+    assert len(sends) == 2, "the exchange, and the search for the damaged key"
+    assert "retry" in child.log.lines[-1][2]["error"]
+    child.fetcher.give_back()
+
+
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_a_job_that_is_dropped_is_told_before_the_handlers_run(
+    redis: Redis, redis_server: Server, concurrency: int
+) -> None:
+    """They may take long, or kill the process: the job must not run again then."""
+    failing(ValueError("boom"))
+    left: list[int] = []
+
+    def look() -> None:
+        with suppress(AssertionError):
+            wait_until(lambda: redis.hlen(INFLIGHT) == 0, deadline=2, what="the end in Redis")
+        left.append(redis.hlen(INFLIGHT))
+
+    forkq.on_error(lambda error, context: look())
+    forkq.on_death(lambda job, error: look())
+    with InProcessChild(redis_server.url, concurrency=concurrency):
+        redis.lpush(LIST, payload("Bad", retry=False))
+        wait_until(lambda: len(left) == 2, what="the handlers")
+        settled(redis)
+    assert left == [0, 0]
+
+
+def test_no_death_handler_runs_for_a_job_that_another_process_has(
+    redis: Redis, redis_server: Server
+) -> None:
+    """Its lease was taken while it ran here: it is not dead."""
+    dead: list[str] = []
+    forkq.on_death(lambda job, error: dead.append(job["jid"]))
+
+    @forkq.job(name="Bad")
+    def bad(takes: int) -> None:
+        if takes:
+            redis.delete(INFLIGHT)
+        raise ValueError("boom")
+
+    with InProcessChild(redis_server.url, concurrency=1):
+        redis.lpush(LIST, payload("Bad", 1, jid="taken", retry=0))
+        redis.lpush(LIST, payload("Bad", 0, jid="dead", retry=0))
+        wait_until(lambda: "dead" in dead, what="the death of the other job")
+        settled(redis)
+    assert (dead, redis.zcard("dead")) == (["dead"], 1)
+
+
+def test_death_handlers_run_though_redis_refuses_the_burial(
+    redis: Redis, redis_server: Server
+) -> None:
+    """Once: the app is told now, and Redis gets the job when it takes it."""
+    failing(ValueError("boom"))
+    dead: list[str] = []
+    forkq.on_death(lambda job, error: dead.append(job["jid"]))
+    redis.set("dead", "another program's")
+    with InProcessChild(redis_server.url, concurrency=1) as child:
+        redis.lpush(LIST, payload("Bad", retry=0))
+        wait_until(lambda: dead, what="the handler")
+        assert redis.hlen(INFLIGHT) == 1
+        redis.delete("dead")
+        assert child.again() is False
+    assert (dead, redis.zcard("dead")) == (["m1"], 1)

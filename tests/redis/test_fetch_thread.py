@@ -200,7 +200,7 @@ def test_what_redis_refuses_keeps_its_lease_and_is_told_again(
             await consumer.until(lambda: consumer.told["refused"] == 20, "the refusals")
             assert redis.hlen(INFLIGHT) == 20
             redis.delete("retry")
-            consumer.fetch.leases._backoff.due = 0.0
+            consumer.fetch.leases.endings.hurry()
             assert await asyncio.to_thread(consumer.fetch.fetcher.flush)
             await consumer.until(lambda: redis.zcard("retry") == 20, "the retries")
             return consumer
@@ -213,6 +213,41 @@ def test_what_redis_refuses_keeps_its_lease_and_is_told_again(
         "redis does not take failed jobs; they are kept and tried again",
         "redis takes failed jobs again",
     ]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("where", ["begin", "fetch"])
+def test_the_jobs_of_a_consumer_that_dies_go_back_in_order(
+    redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """Its loop is closed; or an exception strikes the thread while it has the fetcher's lock."""
+
+    async def scenario() -> None:
+        consumer = LoopConsumer(redis_server.url, capacity=10)
+        fetcher = consumer.fetch.fetcher
+
+        def die(*_: object) -> None:
+            raise SystemExit
+
+        def die_with_lock(*_: object) -> bool:
+            fetcher._lock.acquire()
+            raise SystemExit
+
+        if where == "begin":
+            monkeypatch.setattr(consumer.thread, "_begin", die)
+        else:
+            monkeypatch.setattr(fetcher, "step", die_with_lock)
+        consumer.thread.start()
+        assert await asyncio.to_thread(consumer.thread.join, 30)
+        assert fetcher._lock.acquire(timeout=10), "the lock is free"
+        fetcher._lock.release()
+        assert fetcher.give_back()
+        consumer._connection.close()
+
+    redis.lpush(LIST, *(f"done {number}" for number in range(20)))
+    asyncio.run(scenario())
+    assert redis.lrange(LIST, 0, -1) == [f"done {number}".encode() for number in range(19, -1, -1)]
+    assert redis.hlen(INFLIGHT) == 0
 
 
 @pytest.fixture

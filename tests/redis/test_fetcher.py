@@ -395,6 +395,26 @@ def test_a_waiting_child_whose_connection_is_killed_waits_on_the_next(
             child.wait_runs(number + 1)
 
 
+def connections(redis: Redis) -> int:
+    """How many the server has taken so far."""
+    found: Any = redis.info("stats")
+    return int(found["total_connections_received"])
+
+
+@pytest.mark.parametrize("said", [b"-ERR you are unwelcome\r\n", b"+OK\r\n", b"HTTP/1.1 502\r\n"])
+def test_what_a_server_says_unasked_ends_no_processor_that_waits(
+    redis: Redis, redis_server: Server, said: bytes
+) -> None:
+    """An error, a reply, and what is no message of Redis at all: the child connects again."""
+    with Proxy(redis_server.port) as proxy, ProcessorThreads(proxy.url, concurrency=2) as child:
+        wait_until(lambda: is_waiting(child.fetcher), what="a processor that waits")
+        before = connections(redis)
+        proxy.say(said)
+        wait_until(lambda: connections(redis) > before or child.errors, what="a new connection")
+        redis.lpush("queue:q", "1")
+        child.wait_runs(1)
+
+
 @pytest.mark.parametrize("concurrency", [1, 4])
 def test_lost_replies_lose_and_double_nothing(
     redis: Redis, redis_server: Server, concurrency: int

@@ -238,7 +238,7 @@ def test_no_old_lease_begins_while_redis_cannot_be_asked(
 ) -> None:
     """Another host may have taken it meanwhile."""
     monkeypatch.setattr(fetcher, "_OLD_LEASE", -60.0)
-    monkeypatch.setattr(fetcher, "_COMPARE_PAUSE", 0.01)
+    monkeypatch.setattr(fetcher, "_ASK_AGAIN", 0.01)
     push(redis, range(4))
     taken: list[Any] = []
     with Proxy(redis_server.port) as proxy:

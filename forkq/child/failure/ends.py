@@ -166,18 +166,18 @@ class OpenEndings:
         return self._backoff.over
 
     def hurry(self) -> None:
-        """Parked endings are due, whatever is left of the pause."""
+        """Makes parked endings due, whatever is left of the pause."""
         self._backoff.due = 0.0
 
     def add(self, ending: Ending) -> None:
-        """The next exchange sends it. A second one of the same unit changes nothing."""
+        """Has the next exchange send it. A second one of the same unit changes nothing."""
         if self.moving.setdefault(ending.unit.sequence, ending) is not ending:
             ending.tell("moved")  # what was decided first is on its way
             return
         self._queue(ending)
 
     def take(self) -> list[Ending]:
-        """Those that one exchange sends: a bounded number. The others follow in the next one."""
+        """Takes those that one exchange sends: a bounded number. The others follow in the next."""
         if self.parked and self._backoff.over:
             self._try_parked()
         taken: list[Ending] = []
@@ -190,7 +190,7 @@ class OpenEndings:
         return taken
 
     def park(self, ending: Ending) -> None:
-        """Redis has refused it."""
+        """Notes that Redis has refused it."""
         self.parked.pop(ending.unit.sequence, None)  # to the end: another one comes first then
         self.parked[ending.unit.sequence] = ending
         self._refusal.begin(ending.reply)
@@ -198,20 +198,20 @@ class OpenEndings:
             self._backoff.pause()
 
     def close(self, ending: Ending) -> None:
-        """Its unit has ended."""
+        """Forgets it: its unit has ended."""
         self.parked.pop(ending.unit.sequence, None)
         self.moving.pop(ending.unit.sequence, None)
 
     def clear(self) -> None:
-        """None of these jobs has a lease any more."""
+        """Forgets all: none of these jobs has a lease any more."""
         self.queued.clear()
         self.moving.clear()
         self.parked.clear()
 
     def answered(self, confirmed: Set[str], capacity: int) -> None:
-        """Redis has replied, and has ``confirmed`` endings of these kinds: what is parked of it is
-        sent again. Tells the log when Redis refuses nothing any more; also when too many parked
-        jobs leave no room for others in a child with this ``capacity``."""
+        """Notes that Redis has replied, and has ``confirmed`` endings of these kinds: what is
+        parked of a kind is sent again. Tells the log when Redis refuses nothing any more; also when
+        too many parked jobs leave no room for others in a child with this ``capacity``."""
         parked = len(self.parked)
         if not parked:
             self._backoff.reset()

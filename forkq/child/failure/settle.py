@@ -79,6 +79,17 @@ class Settler:
         both are done later."""
         self._settle(self._ends.bury(unit, decision), until=until)
 
+    def drop(self, unit: UnitOfWork, *, until: Until = "told") -> None:
+        """Drops the lease, and the job with it. If a processor waits for Redis, that one tells it,
+        at once."""
+        try:
+            self._fetcher.done(unit)
+            if until != "queued":
+                self._fetcher.flush()
+        except BaseException:
+            self._fetcher.drop_locks()
+            raise
+
     def isolate(
         self, unit: UnitOfWork, held: str = "", *, last: bool = False, until: Until = "told"
     ) -> None:

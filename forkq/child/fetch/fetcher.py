@@ -24,7 +24,7 @@ from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Final, Literal
 
-from ...store.connection import ConnectionLost, RedisConnection, RedisError
+from ...store.connection import RedisConnection, RedisError
 from ...store.outage import Outage, ended_idle, reconnect_backoff
 from ...wire.lease import UnitOfWork
 from ...wire.times import steady
@@ -40,11 +40,10 @@ from .plan import FetchPace, FetchPlan, FetchState
 _OLD_LEASE: Final = 20.0
 # How often leases that are unknown here are returned though nothing has failed.
 _COMPARE_EVERY: Final = 120.0
-# Until Redis is asked again for leases that it may have given to another host.
-_COMPARE_PAUSE: Final = 1.0
+# Until Redis is asked again: for leases that it may have given to another host; in an outage.
+_ASK_AGAIN: Final = 1.0
 # Until a processor looks again for a reply that has not come.
 _LOOK_AGAIN: Final = 0.00025
-_OUTAGE_PAUSE: Final = 1.0
 
 
 class Fetcher:
@@ -156,7 +155,8 @@ class Fetcher:
         may run then. False if Redis refused or a queue is damaged: the master or a sweep returns
         the rest."""
         with self._lock:
-            while self._leases.count().ended and self._exchange():
+            self._leases.endings.hurry()  # the last chance of what Redis has refused
+            while self._has_news() and self._exchange():
                 pass
             complete = self._attempt(lambda: self._compare(keep=tuple))
             if complete is None:
@@ -217,7 +217,7 @@ class Fetcher:
         try:
             if not self._has_news() and self._mode != "quiet":
                 notified = self._wait_for_change()
-        except ConnectionLost as error:
+        except RedisError as error:
             if self._channel.under_way is not None or not ended_idle(error, began):
                 self._failed(error)
             else:
@@ -254,7 +254,7 @@ class Fetcher:
         """What ``action`` returns; None if Redis failed."""
         try:
             return action()
-        except (*ConnectionLost, RedisError) as error:
+        except RedisError as error:
             self._failed(error)
         except BaseException:
             self._leases.must_compare = True  # this thread dies of it; what it fetched must go back
@@ -387,7 +387,7 @@ class Fetcher:
         try:
             is_driven = self._state == "waiting" or not self._leases.count().all_busy
             if not is_driven and not self._attempt(self._look_once):
-                return _OUTAGE_PAUSE
+                return _ASK_AGAIN
             count, reply_at = self._leases.count(), self._reply_at()
             return plan.pause_of_watch(self._plan, self._pace, monotonic(), count, reply_at)
         finally:
@@ -466,7 +466,7 @@ class Fetcher:
                     return True
             if self._mode == "quiet":
                 return False
-            time.sleep(_COMPARE_PAUSE)
+            time.sleep(_ASK_AGAIN)
 
     def _compare_in_time(self) -> None:
         """Compares leases now and then: a late command of a connection that was given up may have

@@ -23,6 +23,7 @@ class FakeFetcher:
         self.answers: SimpleQueue[float] = SimpleQueue()
         self.watch = "none"
         self.dies = False
+        self.lock = threading.RLock()
         self._news: SimpleQueue[bool] = SimpleQueue()
 
     def look(self, pause: float | None) -> float | None:
@@ -30,9 +31,15 @@ class FakeFetcher:
         with suppress(Empty):
             self._news.get(timeout=pause)
         if self.dies:
+            self.lock.acquire()  # the exception strikes before the ``try`` that would release it
             raise SystemExit
         self.count += 1
         return None if self.answers.empty() else self.answers.get()
+
+    def drop_locks(self) -> None:
+        """As the fetcher's: frees the lock that this thread has."""
+        with suppress(RuntimeError):
+            self.lock.release()
 
     def note_watch(self, *, on: bool) -> None:
         """A thread begins to look, or ends."""
@@ -101,6 +108,8 @@ def test_a_thread_that_an_exception_has_ended_is_replaced(
     watch.start_if_wanted()
     wait_until(lambda: not watch.runs, what="its end")
     assert fetcher.watch == "none"
+    assert fetcher.lock.acquire(blocking=False), "processors fetch on"
+    fetcher.lock.release()
     fetcher.watch, fetcher.dies = "wanted", False
     watch.start_if_wanted()
     wait_until(lambda: fetcher.count, what="the looks of another one")
