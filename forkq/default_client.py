@@ -86,8 +86,8 @@ def _client_class(config: Config) -> Callable[..., Client]:
 
 
 def serve(config: Config) -> None:
-    """In a child: job classes push to the server that it fetches from, or to the shards of their
-    queues, unless the app calls ``configure`` with another URL."""
+    """Makes job classes push, in a child, to the server that it fetches from, or to the shards of
+    their queues, unless the app calls ``configure`` with another URL."""
     global _server_config  # noqa: PLW0603 - the master gives it to this process once
     if config.shards:  # for the app, forkq.api is about the default shard in each process
         config = config.of_shard(config.shards[0].name)

@@ -48,7 +48,7 @@ class Pages(Protocol):
         """The next entries; none at the end."""
 
     def removed(self, members: Collection[bytes]) -> None:
-        """These entries have left, of those that were read since the last call."""
+        """Notes that these entries have left, of those that were read since the last call."""
 
 
 class SetPages:

@@ -41,10 +41,10 @@ class JobObserver:
 
 
 class SoloRuns(JobObserver):
-    """In a solo child: its main thread tells the master at once when a job begins and ends, since
-    the master forks more solo children by that. ``long_at``: when the run that goes on counts as a
-    long one (monotonic); 0 if none does. ``wants_sole``: a suspect was put back beside which no
-    other one of the tree may run."""
+    """An observer in a solo child, whose main thread tells the master at once when a job begins and
+    ends, since the master forks more solo children by that. ``long_at``: when the run that goes on
+    counts as a long one (monotonic); 0 if none does. ``wants_sole``: a suspect was put back beside
+    which no other one of the tree may run."""
 
     def __init__(self, waker: Waker) -> None:
         self.long_at = 0.0
@@ -77,7 +77,7 @@ class SoloRuns(JobObserver):
 
 
 class Observers:
-    """For each event, the methods to call, in order. An observer that does not override an event
+    """The methods to call for each event, in order. An observer that does not override an event
     costs it nothing. ``done_marked`` is for a job with marks, ``done`` for one without."""
 
     def __init__(self, observers: Sequence[JobObserver]) -> None:

@@ -47,8 +47,9 @@ def _removing(sessions: scoped_session[Any]) -> Iterator[None]:
 
 
 def dispose_after_fork(*engines: Engine) -> None:
-    """With ``preload = true`` the master may have connected, and two processes must never use one
-    connection. So each child leaves the master's connections alone, and makes its own."""
+    """Gives each child its own connections. With ``preload = true`` the master may have connected,
+    and two processes must never use one connection. So each child leaves the master's connections
+    alone, and makes its own."""
 
     @registry.on("fork")
     def dispose() -> None:

@@ -24,9 +24,9 @@ _HORIZON: Final = 366  # days; a longer period is returned in parts
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """From ``begin`` up to, not including, ``end`` (epoch seconds) clocks are ``offset`` seconds
-    ahead of UTC. ``before`` is the offset just before ``begin``; equal if clocks did not change
-    then."""
+    """A period of a zone. From ``begin`` up to, not including, ``end`` (epoch seconds) clocks are
+    ``offset`` seconds ahead of UTC. ``before`` is the offset just before ``begin``; equal if clocks
+    did not change then."""
 
     begin: int
     end: int

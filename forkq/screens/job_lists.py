@@ -62,7 +62,7 @@ def read(server: api.Server, location: Location, where: api.Filter, place: str =
 def collect(
     reader: JobReader, where: api.Filter, most: int = PER_PAGE, seconds: float = _SECONDS
 ) -> JobList:
-    """At most ``most`` of the jobs that are read, as far as time and bytes allow."""
+    """Collects at most ``most`` of the jobs that are read, as far as time and bytes allow."""
     end, left = time.monotonic() + seconds, _BYTES
     found: list[api.JobEntry] = []
     searched, after = 0, ""

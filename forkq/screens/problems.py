@@ -44,7 +44,8 @@ class Problem:
 
     @property
     def weight(self) -> float:
-        """Of two that are urgent alike, the one with the greater weight is worse."""
+        """How bad the problem is: of two that are urgent alike, the one with the greater weight is
+        worse."""
         return self.jobs * self.late
 
 

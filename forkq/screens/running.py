@@ -65,7 +65,7 @@ def compared(
 
 
 def usual(server: api.Server, jobs: Iterable[api.RunningJob]) -> dict[str, float]:
-    """For each class the time that 95 of 100 runs did not exceed, if that is known."""
+    """The time that 95 of 100 runs of each class did not exceed, if that is known."""
     names = sorted({job.job for job in jobs})
     found = api.Metrics(server).histograms(names, _MINUTES) if names else {}
     known = {name: histogram.percentile(95) for name, histogram in found.items()}

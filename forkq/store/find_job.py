@@ -224,7 +224,7 @@ class _Search:
         return list(decoded_names({*known, *chain.from_iterable(readable)}))
 
     def _with_suspects(self, queues: Sequence[str]) -> list[str]:
-        """Those of the queues that have suspects; all of them if the index cannot be read."""
+        """The queues that have suspects; all of them if the index cannot be read."""
         [named] = self._connection.pipeline([("SMEMBERS", self._keys.suspected)])
         if isinstance(named, Exception):
             return list(queues)

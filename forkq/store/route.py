@@ -122,7 +122,7 @@ class Route:
 
 
 def _before_fork() -> None:
-    """In a process with threads: finishes our late imports before it forks.
+    """Finishes our late imports before a process with threads forks.
 
     importlib holds a lock for each module that is being imported. If another thread holds one at
     the fork, it stays locked in the child, where the first push would wait for ever. Importing the

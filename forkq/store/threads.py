@@ -21,8 +21,8 @@ T = TypeVar("T")
 
 
 class CallThreads:
-    """At most ``size`` threads. A call waits ``patience`` seconds for a free one. ``name`` is that
-    of the threads, ``busy`` the error's text if none is free in time."""
+    """A few threads for calls, at most ``size``. A call waits ``patience`` seconds for a free one.
+    ``name`` is that of the threads, ``busy`` the error's text if none is free in time."""
 
     def __init__(self, size: int, *, patience: float, name: str, busy: str) -> None:
         self._size = size

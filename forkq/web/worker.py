@@ -20,7 +20,7 @@ class TooBusy(Exception):
 
 
 class Worker:
-    """At most ``THREADS`` calls at once, each with a time-out."""
+    """Makes at most ``THREADS`` calls at once, each with a time-out."""
 
     def __init__(self) -> None:
         self._limiter: anyio.CapacityLimiter | None = None

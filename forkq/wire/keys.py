@@ -178,8 +178,8 @@ class Keys:
         return [key for name in queues for key in (self.queue(name), self.inflight(name))]
 
     def of_returns(self, queues: Iterable[str]) -> list[str]:
-        """The same, with the mark of each queue after the two: the KEYS of the scripts that return
-        jobs (lease_return.lua, requeue.lua)."""
+        """The list, the in-flight hash and the mark of each queue in turn: the KEYS of the scripts
+        that return jobs (lease_return.lua, requeue.lua)."""
         return [
             key
             for name in queues

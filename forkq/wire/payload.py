@@ -137,8 +137,8 @@ def keys_at_end(end: bytes, first: bytes) -> tuple[int, Payload] | None:
 
 
 def keys_at_ends(head: bytes, end: bytes, *names: str) -> Payload:
-    """Those of the keys ``names`` that a large payload has in its first or its last bytes, before
-    or after its arguments."""
+    """The keys among ``names`` that a large payload has in its first or its last bytes, before or
+    after its arguments."""
     found = keys_at_head(head)
     for name in names:
         if name not in found and (last := keys_at_end(end, name.encode())) is not None:

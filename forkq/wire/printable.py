@@ -38,7 +38,7 @@ def printable(text: str, keep: str = "") -> str:
 
 
 def cut(text: str, limit: int = NAME_LIMIT) -> str:
-    """At most ``limit`` characters: the beginning and, after a mark, the end."""
+    """Cuts a text to at most ``limit`` characters: the beginning and, after a mark, the end."""
     if len(text) <= limit:
         return text
     tail = limit // 4

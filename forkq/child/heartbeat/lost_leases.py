@@ -49,7 +49,7 @@ class LostLeases:
         fetch.fetcher.look_for_lost, fetch.leases.on_lost = self.look, self._failed
 
     def ran_twice(self) -> dict[str, int]:
-        """By class, how many jobs ran here although another child had been given them."""
+        """How many jobs ran here although another child had been given them, by class."""
         with self._lock:
             return dict(self._ran_twice)
 

@@ -70,7 +70,7 @@ def _read_settings() -> dict[str, Any]:
 
 
 def _answer() -> bytes:
-    """In the fork: the settings, or why the app cannot be loaded, as JSON."""
+    """The answer of the fork as JSON: the settings, or why the app cannot be loaded."""
     return msgspec.json.encode(_answered())
 
 

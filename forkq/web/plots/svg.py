@@ -27,7 +27,7 @@ def element(name: str, *children: Markup | str, **attributes: object) -> Markup:
 
 
 def joined(parts: Children) -> Markup:
-    """These elements, one after the other."""
+    """The elements as one text."""
     return _EMPTY.join(parts)
 
 
