@@ -35,8 +35,8 @@ from ..runtime.pipe import (
     PipeReader,
     Quiet,
     Ready,
-    Report,
     RunSuspects,
+    SendBeat,
     State,
     end_of,
     make_unbootable,
@@ -261,7 +261,7 @@ class Child:
             dump_stacks(self._in_flight, self._log)
         elif isinstance(order, Lead):
             self._lead(order.until)
-        elif isinstance(order, Report):
+        elif isinstance(order, SendBeat):
             self._asked_at = order.asked_at
         elif isinstance(order, RunSuspects):
             self._run_suspects(on=order.on)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 
 from ..config.shards import DEFAULT_SHARD
-from ..runtime.pipe import HoldClasses, Lead, Report
+from ..runtime.pipe import HoldClasses, Lead, SendBeat
 from .child_handle import ChildHandle
 from .children import Children
 from .slot import Slots
@@ -94,7 +94,7 @@ class FreshCounts:
         self._asked_at = time.monotonic()
         self._asked = [child for child in self._children if child.was_ready and child.slot.capsule]
         for child in self._asked:
-            child.send(Report(self._asked_at))
+            child.send(SendBeat(self._asked_at))
 
     @property
     def reported_at(self) -> float:

@@ -53,7 +53,7 @@ class HoldClasses(msgspec.Struct, frozen=True, tag=True):
     names: tuple[str, ...]
 
 
-class Report(msgspec.Struct, frozen=True, tag=True):
+class SendBeat(msgspec.Struct, frozen=True, tag=True):
     """Order: send a Beat now, with ``asked_at`` (monotonic) in it."""
 
     asked_at: float
@@ -91,7 +91,7 @@ class Beat(msgspec.Struct, frozen=True, tag=True):
     """Fact: the child's state and counts. Sent when they have changed, at most once in each turn of
     the main loop; else as a sign of life, every ``Config.beat_every`` seconds. ``redis_at``: when
     Redis last answered its heartbeat, or the clock (monotonic); 0 if it never has. ``asked_at`` is
-    that of the last Report that it has obeyed. ``redis_lost``: why it has lost Redis, if it has.
+    that of the last SendBeat that it has obeyed. ``redis_lost``: why it has lost Redis, if it has.
     ``begun``: the highest sequence number of a lease whose job had begun before ``busy`` was
     counted. ``refused``: what Redis refuses to it, in words; ``gets_jobs``: that does not stop its
     jobs. ``long_at``: when the suspect that it runs alone counts as one that runs for long
@@ -130,7 +130,7 @@ class ClassesHeld(msgspec.Struct, frozen=True, tag=True):
     names: tuple[str, ...]
 
 
-Order = Quiet | Stop | DumpStacks | Lead | Report | RunSuspects | HoldClasses
+Order = Quiet | Stop | DumpStacks | Lead | SendBeat | RunSuspects | HoldClasses
 Fact = Ready | Serves | Unbootable | Exiting | Beat | LeaseHeld | SuspectsWait | ClassesHeld
 Message = TypeVar("Message")
 

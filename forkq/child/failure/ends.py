@@ -166,7 +166,7 @@ class OpenEndings:
         return self._backoff.over
 
     def hurry(self) -> None:
-        """Makes parked endings due, whatever is left of the pause."""
+        """Makes parked endings due now, without the rest of the pause."""
         self._backoff.due = 0.0
 
     def add(self, ending: Ending) -> None:

@@ -13,7 +13,7 @@ from forkq.master.child_handle import ChildHandle
 from forkq.master.children import Children
 from forkq.master.relays import FreshCounts
 from forkq.master.slot import CLOCK, Slot
-from forkq.runtime.pipe import Order, PipeReader, Report
+from forkq.runtime.pipe import Order, PipeReader, SendBeat
 from tests.unit.master.handles import get_ready, make, tell
 
 
@@ -65,7 +65,7 @@ def test_the_counts_are_fresh_when_each_child_that_has_some_has_answered(
     assert fresh.reported_at == 0.0
     fresh.ask()
     [order] = cast(list[Any], told.read())
-    assert type(order) is Report
+    assert type(order) is SendBeat
     assert told_clock.read() == told_booting.read() == []
     tell(child, processed=6)  # was on its way already
     assert fresh.reported_at == 0.0

@@ -28,8 +28,8 @@ from forkq.runtime.pipe import (
     PipeReader,
     Quiet,
     Ready,
-    Report,
     RunSuspects,
+    SendBeat,
     Serves,
     Stop,
     SuspectsWait,
@@ -47,7 +47,7 @@ ORDERS: list[Order] = [
     DumpStacks(),
     Lead(3.25),
     Lead(0.0),
-    Report(2.5),
+    SendBeat(2.5),
     RunSuspects(on=True),
     HoldClasses(("Boom",)),
 ]
