@@ -932,6 +932,22 @@ def test_a_solo_child_runs_suspects_and_no_other_job(redis: Redis, redis_server:
     assert redis.llen(LIST) == 1
 
 
+def test_a_solo_child_that_has_emptied_a_queue_of_its_pattern_finds_the_next_one(
+    redis: Redis, redis_server: Server
+) -> None:
+    """It removes the name of the queue itself, of which Redis does not tell it."""
+    ran = good()
+    with InProcessChild(redis_server.url, queue="tenant-*", concurrency=1, solo=True) as child:
+        for number in range(3):
+            wait_until(lambda: is_waiting(child.fetcher), what="the child to wait")
+            with redis.pipeline() as pipe:
+                pipe.lpush(f"{{queue:tenant-{number}}}:suspects", payload("Good", number, **FLAG))
+                pipe.sadd(INDEX, f"tenant-{number}")
+                pipe.execute()
+            wait_until(lambda n=number: ran[n:] == [[n]], deadline=30, what="the suspect")  # type: ignore[misc]
+    assert not redis.exists(INDEX)
+
+
 def test_what_a_solo_child_leaves_goes_back_to_the_suspects(
     redis: Redis, redis_server: Server
 ) -> None:

@@ -457,10 +457,11 @@ class FetchChannel:
 
     def _learn_queues(self) -> None:
         """Finds the queues that the patterns stand for, if there may be new ones, and notes each
-        before anything of it is leased."""
+        before anything of it is leased. A solo child removes names itself, of which Redis does not
+        tell it, so it looks each time."""
         queues = self._queues
         is_polled = queues.dynamic and not self.tracks and monotonic() >= self._look_due
-        if queues.stale or is_polled:
+        if queues.stale or is_polled or (self._solo_keys and queues.dynamic):
             self._look_due = monotonic() + _LOOK_EVERY
             self._read_names()
         self._note_queues()
