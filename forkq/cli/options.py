@@ -14,9 +14,10 @@ from ..config.config import KEYS, TYPES, Config
 from ..config.load import load
 from ..config.schema import base_of
 from ..default_client import use
-from ..errors import ForkqError
+from ..errors import ForkqError, nearest
 from ..servers import Server, Servers
 from ..units import parse_age, parse_duration
+from ..wire.printable import printable
 from .shards import for_shards, shard_named
 
 
@@ -190,6 +191,21 @@ class VerbAnywhere(click.Group):
             at = self._verb_in(args)
             args = args if at is None else [args[at], *args[:at], *args[at + 1 :]]
         return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Finds the command. The error for a wrong name says what was probably meant: a command, or
+        the thing of that name."""
+        name = args[0]
+        if name not in self.commands and not name.startswith("-") and not ctx.resilient_parsing:
+            near = nearest(name, self.list_commands(ctx))
+            if near or "show" not in self.commands:
+                hint = f"Did you mean {near!r}?" if near else f"`{ctx.command_path} -h` lists them."
+            else:
+                hint = f"Did you mean `{ctx.command_path} show {printable(name)}`?"
+            ctx.fail(f"No such command {name!r}. {hint}")
+        return super().resolve_command(ctx, args)
 
     def _verb_in(self, args: list[str]) -> int | None:
         """Where the command is: the first that is neither an option nor the value of one."""

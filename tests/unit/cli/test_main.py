@@ -26,6 +26,22 @@ def test_a_misspelt_command_names_the_one_that_was_meant(
 @pytest.mark.parametrize(
     ("typed", "says"),
     [
+        (["queues", "mail"], "No such command 'mail'. Did you mean `forkq queues show mail`?"),
+        (["dead", "a\x1b[31m"], "Did you mean `forkq dead show a\\x1b[31m`?"),
+        (["jobs", "lst"], "No such command 'lst'. Did you mean 'list'?"),
+        (["cron", "nightly"], "No such command 'nightly'. `forkq cron -h` lists them."),
+    ],
+)
+def test_a_thing_in_the_place_of_a_command_is_led_to_its_command(
+    typed: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _run(typed) == 2
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("typed", "says"),
+    [
         (["--redis", "redis://h", "status"], "follow the command: forkq COMMAND --redis\n"),
         (["--redis=redis://:secret@h", "status"], "follow the command: forkq COMMAND --redis\n"),
         (["--versio"], "No such option '--versio'. Did you mean '--version'?\n"),
