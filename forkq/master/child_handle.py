@@ -126,7 +126,7 @@ class ChildHandle:
 
     @property
     def name(self) -> str:
-        """As in logs and process titles: ``default.0``."""
+        """The name of the child in logs and process titles: ``default.0``."""
         return self.slot.name
 
     @property
@@ -142,7 +142,7 @@ class ChildHandle:
 
     @property
     def beat(self) -> Beat:
-        """Its state and its counts, as it has told them last."""
+        """The state and the counts that the child has told last."""
         return self.told.beat
 
     @property

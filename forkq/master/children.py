@@ -139,7 +139,7 @@ class Children:
         child.close()
 
     def _reap_orphans(self) -> None:
-        """As PID 1 of a container the master inherits the processes that jobs have left."""
+        """Reaps processes that jobs have left: as PID 1 of a container the master inherits them."""
         options = os.WEXITED | os.WNOHANG | os.WNOWAIT
         with suppress(ChildProcessError):
             while (found := os.waitid(os.P_ALL, 0, options)) is not None:

@@ -53,7 +53,7 @@ class ExitStatus:
 
     @property
     def text(self) -> str:
-        """Such as ``exit code 1`` or ``SIGSEGV``."""
+        """The death in words, such as ``exit code 1`` or ``SIGSEGV``."""
         if self.oom:
             return _OUT_OF_MEMORY
         if self.code >= 0:
@@ -289,7 +289,7 @@ class Deaths:
         self._rescue.add(alone)
 
     def _note_rescue(self, child: ChildHandle, rescued: RescuedChild, ended: Recovered) -> None:
-        """Its jobs have gone back."""
+        """Notes that the jobs of a dead child have gone back."""
         rescued.in_progress = [*(rescued.in_progress or ()), *ended.in_progress]
         if ended.in_progress and child.slot.capsule is not None:
             self._suspects_of.add(child.slot.capsule.name)

@@ -181,7 +181,7 @@ def take_record(environ: MutableMapping[str, str]) -> Record | None:
 
 
 def _descriptors(record: Record) -> list[int]:
-    """Those that the executed program keeps. EOF on its control pipe would end a child."""
+    """The descriptors that the executed program keeps: EOF on its control pipe ends a child."""
     if isinstance(record, CanaryRecord):
         return _of_child(record)
     return [record.pidfile, *(fd for child in record.children for fd in _of_child(child))]

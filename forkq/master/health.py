@@ -91,7 +91,7 @@ class RuleTable(NamedTuple):
     until_quiet: tuple[Rule, ...] = ()
 
     def in_force(self, *, stopping: bool, quiet: bool) -> Iterator[Rule]:
-        """Those that are asked now."""
+        """The rules that are asked now."""
         yield from self.always
         if not stopping:
             yield from self.until_stop

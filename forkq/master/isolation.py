@@ -178,7 +178,7 @@ class SoloChildren:
 
     @property
     def wanted_slots(self) -> list[Slot]:
-        """Its slots; without a suspect none of them is missing."""
+        """The slots for solo children that must be filled; without a suspect no slot must."""
         return self._slots if self.wanted else []
 
     @property
@@ -222,7 +222,7 @@ class SoloChildren:
             yield child
 
     def _own_slots(self) -> Iterator[Slot]:
-        """Those of the capsule's ordinary children."""
+        """The slots of the capsule's ordinary children."""
         for slot in self._children.slots:
             if slot.capsule is not None and slot.capsule.name == self.capsule:
                 yield slot
@@ -246,8 +246,8 @@ class SoloChildren:
         return staying
 
     def _fork_missing(self, staying: list[ChildHandle]) -> None:
-        """The first one, whatever the memory says; then twice as many each time, while all of them
-        have a job and more suspects wait."""
+        """Forks the first one, also if memory is short; then twice as many each time, while all of
+        them have a job and more suspects wait."""
         if not staying:
             self._fork(1, beside=False)
         elif self._all_busy_since is not None and _has_passed(self._all_busy_since, _NEWS_TRAVELS):
@@ -279,10 +279,10 @@ class SoleTurns:
 
     The death of a whole tree leaves records in all jobs that were in progress. Each of these may
     kill the next tree, too, so beside them no other suspect may run. An ordinary solo child that
-    finds such a job puts it back, and asks for a turn. Then all solo children end with the jobs
+    finds such a job returns it, and asks for a turn. Then all solo children end with the jobs
     that they have, and one is forked that may run such jobs. All others have their turn for as long
-    after that. Which solo children live decides all of this, so it stays right whatever was killed
-    or handed over to the master's next program."""
+    after that. Which solo children live decides all of this, so it stays right after a kill, and
+    after an exec of the master."""
 
     def __init__(self, children: Children, is_silent: Callable[[ChildHandle], bool]) -> None:
         self._children = children
@@ -328,7 +328,7 @@ class SoleTurns:
         return next((child for child in sole if not runs_for_long(child, self._is_silent)), None)
 
     def _others(self) -> list[ChildHandle]:
-        """The children that may run a suspect. One that runs for long keeps nobody waiting."""
+        """The children that may run a suspect. One that runs for long lets others begin."""
         found = [c for c in self._children if is_solo(c.identity) or c.beat.long_at]
         return [child for child in found if not runs_for_long(child, self._is_silent)]
 

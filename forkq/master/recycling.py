@@ -246,13 +246,13 @@ def warn_without_memory(slots: Iterable[Slot], log: FilteringBoundLogger) -> Non
 
 
 def part_of_limits(child: ChildHandle) -> float:
-    """Its own limits are this part of those of the configuration: of each child another one, by
-    its identity, so that it is the same in the master's next program."""
+    """The part of the configured limits at which the child is replaced. Each child has another
+    part, by its identity, so that it is the same in the master's next program."""
     return _LEAST_PART + (1.0 - _LEAST_PART) * zlib.crc32(child.identity.encode()) / 2**32
 
 
 def _limits(child: ChildHandle) -> Recycling:
-    """Those of its capsule; the clock has none."""
+    """The limits of the child's capsule; the clock has none."""
     return child.slot.capsule.recycling if child.slot.capsule else _NO_LIMITS
 
 

@@ -57,7 +57,7 @@ class Replacement:
 
 
 class Replacements:
-    """Those that are under way: of any number of slots, one for each slot at most."""
+    """The replacements that are under way: of any number of slots, one for each slot at most."""
 
     def __init__(
         self,
@@ -184,8 +184,8 @@ class _Removal:
 
 
 class Removals:
-    """Those that are under way. The slot of a removed child is empty at once, so that the loop
-    fills it while the jobs go back."""
+    """The removals that are under way. The slot of a removed child is empty at once, so that the
+    loop fills it while the jobs go back."""
 
     def __init__(self, children: Children, rescue: Rescue, log: FilteringBoundLogger) -> None:
         self._children = children
@@ -221,7 +221,8 @@ class Removals:
     def freeze(
         self, child: ChildHandle, crash: ProcessDeath | None, kill_by: float | None = None
     ) -> bool:
-        """As ``begin``, without a line in the log. ``kill_by`` (monotonic): how long Redis has."""
+        """Begins a removal without a line in the log. ``kill_by`` (monotonic): how long Redis
+        has."""
         if child.frozen or child.killed or child not in self._children:
             return False
         os.kill(child.pid, signal.SIGSTOP)

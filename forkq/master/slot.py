@@ -86,7 +86,8 @@ class Slot:
         return last_line(self.reason)
 
     def record_death(self, child: ChildHandle, how: str) -> None:
-        """Its child has died, or leaves it: computes when it may be filled again."""
+        """Notes that the child has died, or leaves the slot: computes when the slot may be filled
+        again."""
         self.reason = child.told.reason or f"it died with {how} before it was ready"
         self.lasting = child.told.lasting
         lived = time.monotonic() - child.born
@@ -204,8 +205,9 @@ class Slots:
 
 
 def slots_of(config: Config) -> Iterator[Slot]:
-    """Those of each capsule's children, and the clock's, or the clock's of each of their shards. On
-    another shard this tree does not say which periodic jobs there are, so it must not push them."""
+    """The slots of each capsule's children, and that of the clock, or of the clock of each of their
+    shards. On another shard this tree does not say which periodic jobs there are, so it must not
+    push them."""
     for capsule in config.capsules:
         for number in range(capsule.workers):
             yield Slot(f"{capsule.name}.{number}", capsule)

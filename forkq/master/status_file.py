@@ -127,8 +127,8 @@ class Display:
             self._log_ready(sum(lost), len(lost))
 
     def _lost_redis(self) -> list[bool] | None:
-        """Of each child in a slot that runs jobs: whether it has lost Redis. None as long as one of
-        them has not said so, and has had no answer either."""
+        """Whether each child in a slot that runs jobs has lost Redis. None as long as one of them
+        has not said so, and has had no answer either."""
         slots = self._children.slots
         found = [slots.child(slot) for slot in slots if slot.capsule]
         if any(one is None or not (one.beat.redis_at or one.beat.redis_lost) for one in found):
@@ -136,8 +136,8 @@ class Display:
         return [bool(one and one.beat.redis_lost) for one in found]
 
     def _log_ready(self, lost: int, children: int) -> None:
-        """Readiness does not ask Redis. So that nobody takes a tree without Redis for one that
-        runs jobs, the line comes when each child knows whether Redis answers it."""
+        """Logs that the tree is ready, which does not ask Redis. The line comes when each child
+        knows whether Redis answers it: a tree without Redis runs no jobs."""
         slots = len(list(self._children.slots))
         if lost:
             problem = f"lost by {lost} of {children} children: they run no job until it is back"

@@ -176,7 +176,8 @@ class Silence(Rule):
 
 @dataclass(slots=True)
 class _Answers:
-    """Of one Redis, monotonic: it has answered some process from ``up_since`` until ``last``."""
+    """The answers of one Redis (monotonic): it has answered some process from ``up_since`` until
+    ``last``."""
 
     last: float = 0.0
     up_since: float = 0.0
