@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 from ..limits.patterns import matches_any
 from ..servers import Server
 from ..store.damage import is_damaged, remedy
-from ..units import format_moment
+from ..units import format_moment, plural
 from ..wire.keys import Keys
 from ..wire.lease import SILENT
 from .door import server as default_server
@@ -210,7 +210,7 @@ def _held_by_queues(name: str, crew: Crew, blocking: Sequence[QueueState]) -> It
             and crew.orders
             and all(_comes_before(other.name, name, order) for order in crew.orders)
         ):
-            running_ones = "1 job" if other.leased == 1 else f"{other.leased} jobs"
+            running_ones = plural(other.leased, "job")
             yield Hold("blocked", f"the queue {other.name} blocks it: {running_ones} in progress")
 
 
@@ -226,6 +226,6 @@ def _comes_before(first: str, second: str, order: Sequence[str]) -> bool:
 def _held_by_suspicion(state: QueueState, crew: Crew) -> Iterator[Hold]:
     """The reason why suspects wait. Other jobs do not wait for the suspects of their queue."""
     if state.suspects == state.size:
-        many = "1 suspect waits" if state.suspects == 1 else f"{state.suspects:,} suspects wait"
+        many = plural(state.suspects, "suspect waits", "suspects wait")
         none = "" if crew.of_forkq or not crew.size else ", which no process that serves it has"
         yield Hold("alone", f"{many} to run alone, in a solo child{none}")

@@ -9,6 +9,7 @@ import click
 
 from ..adopt.scan import ToMigrate, places
 from ..adopt.source import Skipped, Source, read
+from ..units import plural
 from .options import json_option
 from .output import echo, echo_objects
 
@@ -44,6 +45,5 @@ def _text(found: Sequence[ToMigrate], files: int) -> str:
     if not found:
         return f"nothing to change: no use of Celery, RQ or Dramatiq in {files} Python files"
     changed = len({place.file for place in found})
-    places = "place" if len(found) == 1 else "places"
-    summary = f"{len(found)} {places} to change, in {changed} of {files} Python files"
+    summary = f"{plural(len(found), 'place')} to change, in {changed} of {files} Python files"
     return "\n".join([*map(str, found), "", summary])

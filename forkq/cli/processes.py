@@ -140,7 +140,7 @@ def _facts(line: ProcessLine) -> Iterator[tuple[str, str]]:
     for column in PROCESSES.columns_on("cli")[2:]:
         yield column.heading.lower(), shown_name(cell_text(column.cell(line)))
     yield "started", format_moment(process.started_at)
-    yield "round trip", f"{process.rtt_us / 1000:.1f} ms"
+    yield "round trip", format_duration(process.rtt_us / 1e6)
     yield "version", shown_name(process.version)
     if process.refused:
         yield "refused", printable(process.refused)

@@ -10,6 +10,7 @@ from typing import Any, Final
 from ..errors import shown
 from ..job import FunctionJob, Job
 from ..push import Pusher
+from ..units import plural
 from ..wire.times import due
 from .recorded_job import RecordedJob
 
@@ -67,7 +68,7 @@ class Expectation:
     ) -> str:
         """Why the assertion failed; the nearest jobs come first."""
         if found or times == 0:
-            head = f"expected {numbered(times or 0, 'such job')}, found {len(found)}: {self}"
+            head = f"expected {plural(times or 0, 'such job')}, found {len(found)}: {self}"
             return "\n".join((head, *_listed([[str(job)] for job in found])))
         head = f"no such job is enqueued: {self}"
         done = sum(not self.differences(job) for job in performed)
@@ -111,11 +112,6 @@ def named(job: object) -> str:
         f"{shown(job)} is no job: pass a class that derives from forkq.Job, a function under "
         "@forkq.job, or a registered name"
     )
-
-
-def numbered(count: int, noun: str) -> str:
-    """A number of jobs in words: ``1 job``, ``2 jobs``."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _differences(path: str, expected: Any, found: Any) -> Iterator[str]:

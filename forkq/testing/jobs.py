@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from .. import registry
+from ..units import plural
 from ..wire import times
 from ..wire.times import Moment, due, now, steady
-from .expectation import ANY, Expectation, named, numbered
+from .expectation import ANY, Expectation, named
 from .recorded_job import RecordedJob
 from .recorder import Recorder
 from .stack import within
@@ -35,7 +36,7 @@ class RecordedJobs(Recorder):
         return self._waiting[place]
 
     def __repr__(self) -> str:
-        return f"<{numbered(len(self), 'job')} recorded by forkq.testing>"
+        return f"<{plural(len(self), 'job')} recorded by forkq.testing>"
 
     # What a test asks
 
@@ -114,7 +115,7 @@ class RecordedJobs(Recorder):
         given_up, self._given_up = self._given_up, []
         if given_up:
             lines = [f"  {job}: {type(error).__name__}: {error}" for job, error in given_up]
-            text = f"{numbered(len(lines), 'job')} failed and will not be retried any more:"
+            text = f"{plural(len(lines), 'job')} failed and will not be retried any more:"
             raise AssertionError("\n".join((text, *lines))) from given_up[-1][1]
 
     def _perform_due(self, job: RecordedJob) -> None:

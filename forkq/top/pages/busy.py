@@ -132,7 +132,7 @@ def _foot(look: Look) -> list[Text]:
 def _of_process(process: api.Process) -> list[Text]:
     master = f", master {process.master}" if process.master else ""
     first = words((name(process.identity), STRONG), (f"  {name(process.version)}{master}", QUIET))
-    trip = f"{process.rtt_us / 1000:.1f} ms"
+    trip = format_duration(process.rtt_us / 1e6)
     beat = f"heartbeat {format_duration(process.silent_for)} ago, round trip {trip}"
     serves = f"serves {plural(len(process.queues), 'queue')}: {', '.join(process.queues)}"
     began = format_moment(process.started_at)
