@@ -22,8 +22,8 @@ _PLACE: Final = 3 * _WORD + _LONGEST_TEXT  # bytes
 # A place that a dead processor has left is not used again. One is for the suspects that the child
 # runs where no solo child can boot: of each third of the places the last one, or the last two.
 _SPARE: Final = 17
-# In the last place of a child that notes the begin of each job: in others it is 0 or 1.
-_NOTES_BEGINS: Final = 0xF0125
+# In the last place, as long as each processor has places in which it notes its begins; else 0.
+_NOTES_BEGINS: Final = 1
 
 
 # Where a processor notes its begins: the sequence of the lease and its thread's number; and when it
