@@ -5,8 +5,8 @@ local MARK_SECONDS = 60
 local function set_mark(queue)
   local mark = KEYS[places[queue] + MARK]
   local seconds = left_to_solo(queue, 0) > 0 and TURN_SECONDS or MARK_SECONDS
-  local left = call('TTL', mark)
-  if left >= 0 and left <= seconds then return end
+  local left = call('PTTL', mark)
+  if left >= 0 and left <= 1000 * seconds then return end
   call('HDEL', KEYS[2 * queue + 2], '') -- a full server takes the mark after a removal
   call('SET', mark, '', 'EX', seconds)
   if answer[2] == 0 then answer[2] = 1 end
