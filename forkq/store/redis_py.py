@@ -15,9 +15,12 @@ import encodings.idna  # noqa: F401 - else getaddrinfo imports it late (route._b
 import inspect
 import os
 import select
+import signal
 import socket
 import ssl
+import stat
 import struct
+import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -32,10 +35,9 @@ from redis.backoff import NoBackoff
 from redis.connection import AbstractConnection, ConnectionPool, SSLConnection
 from redis.retry import Retry
 
-from ..errors import ConfigError
+from ..errors import ConfigError, ForkqError
 from ..wire.password_source import PasswordSource
 from ..wire.redis_url import redacted_url
-from .password import PasswordUnreadable, read_password
 
 Command: TypeAlias = "tuple[Any, ...]"
 Packed: TypeAlias = bytes  # commands that ``pack`` has made ready to be sent
@@ -63,6 +65,7 @@ with suppress(ImportError):
     from redis.maint_notifications import MaintNotificationsConfig
 
     NO_MAINTENANCE["maint_notifications_config"] = MaintNotificationsConfig(enabled=False)
+_LONGEST_PASSWORD: Final = 65_536  # bytes
 _READ_SIZE: Final = 65_536  # bytes; a longer reply takes several reads
 _MORE: Final = object()  # stands for a reply that has not arrived in full
 _TEXTS: Final = frozenset({bytes, str})
@@ -225,6 +228,85 @@ class RawConnection:
         if isinstance(error, BlockingIOError | TimeoutError):
             return exceptions.TimeoutError(f"no answer within {self._timeout:g} s")
         return exceptions.ConnectionError(str(error))
+
+
+class PasswordUnreadable(ForkqError):
+    """A password cannot be read. The text names the source and the remedy, never what was read."""
+
+
+def read_password(source: PasswordSource, limit: float) -> str:
+    """The password, without the end of its line. A command gets ``limit`` seconds, and is killed
+    with all that it has started. Raises PasswordUnreadable."""
+    try:
+        content = (
+            _password_in_file(source)
+            if source.file is not None
+            else _password_of_command(source, limit)
+        )
+        password = content.decode().rstrip("\r\n")
+    except UnicodeDecodeError:
+        raise PasswordUnreadable(f"{source} gives bytes that are not UTF-8") from None
+    if not password:
+        raise PasswordUnreadable(f"{source} gives nothing: it must give the password alone")
+    return password
+
+
+def _password_in_file(source: PasswordSource) -> bytes:
+    """The password in a file. A link may lead to the file, as in a volume of Kubernetes. A pipe
+    could be read only once, so it is refused."""
+    assert source.file is not None
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+    try:
+        fd = os.open(source.file, flags)
+        try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise PasswordUnreadable(f"{source} is no plain file")
+            return os.read(fd, _LONGEST_PASSWORD)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        remedy = "the user of this process must be able to read it"
+        raise PasswordUnreadable(f"{source}: {error.strerror}; {remedy}") from None
+
+
+def _password_of_command(source: PasswordSource, limit: float) -> bytes:
+    """The password that a command prints. What the command says of errors is dropped: a secret may
+    be in it."""
+    try:
+        process = subprocess.Popen(
+            source.command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise PasswordUnreadable(f"{source} cannot be started: {error.strerror}") from None
+    try:
+        printed, _ = process.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        raise PasswordUnreadable(
+            f"{source} has not ended within {limit:g} s (connect_timeout); let a timer write a "
+            "file for password_file instead"
+        ) from None
+    finally:
+        _end(process)
+    if process.returncode:
+        how = f"exit code {process.returncode}" if process.returncode > 0 else "a signal"
+        remedy = "run it by hand as the user of this process to see why"
+        raise PasswordUnreadable(f"{source} has ended with {how}; {remedy}")
+    return printed[:_LONGEST_PASSWORD]
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kills what is left of a command that took too long, or whose reader was interrupted."""
+    if process.poll() is None:
+        if hasattr(os, "killpg"):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.kill()
+        process.wait()
+    assert process.stdout is not None
+    process.stdout.close()
 
 
 class NoPassword(exceptions.AuthenticationError):

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from forkq.store.password import PasswordUnreadable, read_password
+from forkq.store.redis_py import PasswordUnreadable, read_password
 from forkq.wire.password_source import PasswordSource
 from tests.support.waiting import wait_until, within
 
