@@ -25,7 +25,7 @@ from .wire.payload import (
     new_jid,
     new_jids,
 )
-from .wire.redis_url import EMBEDDED, checked_url
+from .wire.redis_url import EMBEDDED, check_prefix, checked_url
 from .wire.times import due, now
 from .wire.validation import StrictArgs, check_args, check_shape
 
@@ -84,7 +84,8 @@ class Client:
         self._rules = rules
         # Told of the queues of each push that Redis has taken.
         self.pushed_to: Callable[[Iterable[str]], None] | None = None
-        access = Access(checked_url(url), timeout, connect_timeout, password_source)
+        check_prefix(checked_url(url), prefix)
+        access = Access(url, prefix, timeout, connect_timeout, password_source)
         self._route = Route(access, self.keys, pool)
         self._servers: Servers | None = None
 

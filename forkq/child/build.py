@@ -228,6 +228,7 @@ class Builder:
 
 class _HowToConnect(TypedDict):
     url: str
+    prefix: str
     timeout: float
     connect_timeout: float
     password_source: PasswordSource | None
@@ -237,6 +238,7 @@ def _how_to_connect(config: Config) -> _HowToConnect:
     """The function that makes this child's connections."""
     return {
         "url": default_client.address(config),
+        "prefix": config.redis.prefix,
         "timeout": config.redis.timeout,
         "connect_timeout": config.redis.connect_timeout,
         "password_source": config.redis.password_source,

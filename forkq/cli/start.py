@@ -286,6 +286,7 @@ def _rescue(config: Config, recovery: Recovery, logger: FilteringBoundLogger) ->
     def of(server: RedisSettings | Shard) -> Rescue:
         connection = RedisConnection(
             server.url,
+            prefix=config.redis.prefix,
             timeout=TIMEOUT,
             connect_timeout=TIMEOUT,
             password_source=server.password_source,
@@ -313,6 +314,7 @@ def _check_server(config: Config, seen: SeenServers, logger: FilteringBoundLogge
     check_files(settings.url)
     connection = RedisConnection(
         settings.url,
+        prefix=settings.prefix,
         timeout=TIMEOUT,
         connect_timeout=settings.connect_timeout,
         password_source=settings.password_source,

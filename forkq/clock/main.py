@@ -101,6 +101,7 @@ class Clock:
         self._keys = Keys(config.redis.prefix)
         self._connection = TrackingConnection(
             default_client.address(config),
+            prefix=config.redis.prefix,
             timeout=config.redis.timeout,
             connect_timeout=config.redis.connect_timeout,
             password_source=config.redis.password_source,

@@ -28,12 +28,14 @@ class TrackingConnection(RedisConnection):
         self,
         url: str,
         *,
+        prefix: str = "",
         timeout: float = 5.0,
         connect_timeout: float = 2.0,
         password_source: PasswordSource | None = None,
     ) -> None:
         super().__init__(
             url,
+            prefix=prefix,
             timeout=timeout,
             connect_timeout=connect_timeout,
             password_source=password_source,

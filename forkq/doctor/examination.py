@@ -169,6 +169,7 @@ def _connect(config: Config) -> ExaminedServer:
     check_files(url)
     connection = RedisConnection(
         url,
+        prefix=settings.prefix,
         timeout=settings.timeout,
         connect_timeout=settings.connect_timeout,
         password_source=settings.password_source,

@@ -49,7 +49,9 @@ def rights(server: ExaminedServer) -> Finding:
     """Whether the user of the URL may do all that forkq does."""
     first = server.connection
     # One of its own: it is closed within a transaction.
-    connection = RedisConnection(first.url, password_source=first.password_source)
+    connection = RedisConnection(
+        first.url, prefix=server.keys.prefix, password_source=first.password_source
+    )
     connection.connect()
     missing = missing_rights(connection, server.keys)
     if missing is None:

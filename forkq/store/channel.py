@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from time import monotonic, sleep
+from typing import Final
 
 from ..errors import ServerUnavailable
 from ..wire.keys import Keys
@@ -16,26 +18,35 @@ from .push_steps import Push
 from .refusals import failure
 from .route import Access, EncodedJob
 
+# Seconds between two tries to push while the slot of a cluster moves.
+_FIRST_PAUSE: Final = 0.01
+_LONGEST_PAUSE: Final = 0.25
+
 
 class RedisChannel:
     """Pushes jobs to one server, and lends connections to it. Thread-safe."""
 
     def __init__(self, access: Access, keys: Keys, size: int) -> None:
         self._url = access.url
+        self._timeout = access.timeout
         self._keys = keys
         self._pool = RedisPool(**access._asdict(), size=size)
 
     def push(self, jobs: Sequence[EncodedJob]) -> None:
         """Sends the jobs, in batches of which several are under way at a time. Stops at the first
         that fails, and raises ServerUnavailable with the jids that are surely in Redis, and those
-        that may be."""
+        that may be. While the slot of a cluster moves, it waits as long as for a reply."""
         if not jobs:
             return
         push = Push(jobs, self._keys)
         try:
             self._carry_out(push)
+            deadline, pause = monotonic() + self._timeout, 0.0
             while push.go_on():
                 self._pool.close()  # the pooled connections lead to the old master, too
+                push.is_patient = monotonic() < deadline
+                sleep(pause)
+                pause = min(_LONGEST_PAUSE, 2 * pause + _FIRST_PAUSE)
                 self._carry_out(push)
         except RedisError as error:
             raise self._failure(error, push) from error

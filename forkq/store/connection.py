@@ -8,22 +8,23 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from ..wire.password_source import PasswordSource
-from ..wire.redis_url import redacted_url
+from ..wire.redis_url import cluster_url, redacted_url, sentinel_url, slot_of
+from .cluster import ELSEWHERE, ClusterConnector, elsewhere
 from .damage import damaged, message
 from .redis_py import Command as Command  # noqa: PLC0414 - for callers
-from .redis_py import OnChange, Packed, RawConnection, exceptions, readable
+from .redis_py import Connector, OnChange, Packed, RawConnection, exceptions, readable
 from .redis_py import pack as pack  # noqa: PLC0414 - as above
 from .scripts import Call as Call  # noqa: PLC0414 - as above
 from .scripts import Script
-from .sentinel import SentinelConnector, make_connector
+from .sentinel import SentinelConnector
 
 RedisError = exceptions.RedisError
 ResponseError = exceptions.ResponseError
 OutOfMemory = exceptions.OutOfMemoryError
 ConnectionLost = (exceptions.ConnectionError, exceptions.TimeoutError)
 
-# Seconds. A server that has said nothing for so long is asked for a sign of life (PING). It gets
-# half of the time-out for it: by default, a silent partition is noticed after 4.5 s.
+# Seconds. A server that has said nothing for so long is asked for a sign of life. It gets half of
+# the time-out for it: by default, a silent partition is noticed after 4.5 s.
 _SILENCE: Final = 2.0
 _WRONG_TYPE: Final = "WRONGTYPE"
 
@@ -33,8 +34,8 @@ _REFUSED: Final = ("READONLY", "NOREPLICAS", "UNBLOCKED")
 
 def refused(error: BaseException) -> bool:
     """Whether the server refused a command without doing any of it, as in a failover."""
-    # redis-py makes READONLY a class, without the word in the message.
-    return isinstance(error, exceptions.ReadOnlyError) or (
+    # redis-py makes a class of its own of READONLY, of MOVED, ..., without the word in the message.
+    return isinstance(error, (exceptions.ReadOnlyError, *ELSEWHERE)) or (
         isinstance(error, ResponseError) and str(error).startswith(_REFUSED)
     )
 
@@ -42,6 +43,7 @@ def refused(error: BaseException) -> bool:
 class RedisConnection:
     """One connection to Redis. Not thread-safe: one thread at a time may use it.
 
+    Of a Redis Cluster (``in_cluster``) it reaches the node that has the keys under ``prefix``.
     ``timeout`` bounds each read, in seconds. Every method raises redis-py's ConnectionError or
     TimeoutError (``ConnectionLost``) after closing the connection, and never connects by itself.
 
@@ -54,6 +56,7 @@ class RedisConnection:
         self,
         url: str,
         *,
+        prefix: str = "",
         timeout: float = 5.0,
         connect_timeout: float = 2.0,
         password_source: PasswordSource | None = None,
@@ -61,7 +64,10 @@ class RedisConnection:
         self.url = url
         self.password_source = password_source
         self._timeout = timeout
-        self._connector = make_connector(url, timeout, connect_timeout, password_source)
+        self._connector = _connector(url, prefix, timeout, connect_timeout, password_source)
+        self.in_cluster = isinstance(self._connector, ClusterConnector)
+        # A node of a cluster that has lost the slot hears of no push: it refuses a key of the slot.
+        self._sign_of_life = ("EXISTS", f"{prefix}queues") if self.in_cluster else ("PING",)
         self._connection: RawConnection | None = None
         self._pid = 0  # of the process that has opened it
         self._unread = self._reports = 0  # replies to come; changes that the server has reported
@@ -69,9 +75,10 @@ class RedisConnection:
         self._on_change: OnChange | None = None
 
     @property
-    def by_sentinel(self) -> bool:
-        """Whether Sentinels tell where the server is."""
-        return isinstance(self._connector, SentinelConnector)
+    def follows(self) -> bool:
+        """Whether the server is looked up at each connect: Sentinels or the nodes of a cluster tell
+        where it is."""
+        return isinstance(self._connector, SentinelConnector | ClusterConnector)
 
     @property
     def connected(self) -> bool:
@@ -105,7 +112,7 @@ class RedisConnection:
         replies = self.replies(commands)
         for reply in replies:
             if isinstance(reply, ResponseError):
-                self._check_busy(reply)
+                self._check_outage(reply)
         return replies
 
     def replies(self, commands: Sequence[Command]) -> list[Any]:
@@ -263,7 +270,7 @@ class RedisConnection:
         return min(deadline - now, self._probe_at - now, self._open().look_every)
 
     def _reports_when_probed(self, connection: RawConnection) -> bool:
-        """Sends a PING after a long silence. Returns whether the server has reported a change
+        """Asks for a sign of life after a long silence. Returns whether Redis has reported a change
         before its answer. While a reply is awaited, the time-out of the read holds."""
         if time.monotonic() < self._probe_at:
             return False
@@ -276,23 +283,26 @@ class RedisConnection:
 
     def _probe(self, connection: RawConnection) -> None:
         limit = self._timeout / 2
-        self.send(("PING",))
+        self.send(self._sign_of_life)
         if not readable((connection.fileno(),), limit):
             self.close()
             raise exceptions.TimeoutError(f"no sign of life within {limit:g} s")
-        self.step(b"", 0, 1)
+        self.read()
 
     def _value(self, reply: Any) -> Any:
         """Returns ``reply``. Raises it if it is an error."""
         if isinstance(reply, Exception):
-            self._check_busy(reply)
+            self._check_outage(reply)
             raise reply
         return reply
 
-    def _check_busy(self, error: Exception) -> None:
-        """Raises ConnectionLost if ``error`` says that the server runs a script for long. It then
-        refuses all else, also to track keys, for which a caller would give up tracking: that is an
-        outage, and no refusal of one command."""
+    def _check_outage(self, error: Exception) -> None:
+        """Raises ConnectionLost if ``error`` is an outage, and no refusal of one command. A server
+        that runs a script for long refuses all else, also to track keys, for which a caller would
+        give up tracking. A node of a cluster may be unable to serve the slot now."""
+        if isinstance(error, ELSEWHERE):
+            self.close()
+            raise elsewhere(error) from error
         if isinstance(error, ResponseError) and str(error).startswith("BUSY "):
             self.close()
             raise exceptions.BusyLoadingError(str(error))
@@ -312,6 +322,23 @@ class RedisConnection:
         except BaseException:
             self.close()
             raise
+
+
+def _connector(
+    url: str,
+    prefix: str,
+    timeout: float,
+    connect_timeout: float,
+    password_source: PasswordSource | None,
+) -> Connector | SentinelConnector | ClusterConnector:
+    """Opens connections to ``url``, to the master that its Sentinels name, or to the node of its
+    cluster that has the keys under ``prefix``. The login of Sentinels is in the URL."""
+    how = (timeout, connect_timeout, password_source)
+    if (sentinel := sentinel_url(url)) is not None:
+        return SentinelConnector(url, sentinel, *how)
+    if (cluster := cluster_url(url)) is not None:
+        return ClusterConnector(url, cluster, slot_of(prefix), *how)
+    return Connector(url, *how)
 
 
 class DamagedKey(exceptions.ResponseError):

@@ -165,7 +165,7 @@ class Backoff:
 def reconnect_backoff(connection: RedisConnection) -> Backoff:
     """The pauses between two tries to connect. The first ones are short: a failover is followed
     quickly."""
-    return Backoff(LOOK_EVERY / 4, LOOK_EVERY) if connection.by_sentinel else Backoff()
+    return Backoff(LOOK_EVERY / 4, LOOK_EVERY) if connection.follows else Backoff()
 
 
 def ended_idle(error: BaseException, began: float) -> bool:

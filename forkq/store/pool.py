@@ -20,12 +20,14 @@ class RedisPool:
         url: str,
         *,
         size: int,
+        prefix: str = "",
         timeout: float,
         connect_timeout: float,
         password_source: PasswordSource | None = None,
     ) -> None:
         self._make: Callable[[], RedisConnection] = lambda: RedisConnection(
             url,
+            prefix=prefix,
             timeout=timeout,
             connect_timeout=connect_timeout,
             password_source=password_source,

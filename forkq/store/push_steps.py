@@ -13,6 +13,7 @@ from itertools import chain
 from typing import Any, Final, TypeAlias
 
 from ..wire.keys import Keys
+from .cluster import ELSEWHERE, elsewhere
 from .connection import ResponseError, refused, with_key
 from .redis_py import Command, Packed, pack
 from .route import EncodedJob
@@ -38,7 +39,7 @@ class Push:
 
     __slots__ = (
         *("_again", "_done", "_jobs", "_keys", "_lost", "_refusals", "_resent", "_sent"),
-        "_under_way",
+        *("_under_way", "is_patient"),
     )
 
     def __init__(self, jobs: Sequence[EncodedJob], keys: Keys) -> None:
@@ -51,6 +52,8 @@ class Push:
         self._again: list[Write] = []  # what is sent next, for the second time
         self._resent = self._again
         self._refusals: list[Exception] = []  # those that stand
+        # What a cluster has refused may be sent again and again: its slot moves, or is being moved.
+        self.is_patient = False
 
     def next_step(self) -> Step | None:
         """What to send and to read now. After a refusal nothing more is sent, but what is on its
@@ -81,7 +84,8 @@ class Push:
             self._lost = []
             return True
         if self._refusals:
-            raise self._refusals[0]
+            error = self._refusals[0]
+            raise elsewhere(error) if isinstance(error, ELSEWHERE) else error
         return False
 
     @property
@@ -111,10 +115,13 @@ class Push:
         for write, reply in zip(writes, replies, strict=True):
             if not isinstance(reply, ResponseError):
                 self._done.append(write)
-            elif refused(reply) and writes is not self._resent:
+            elif refused(reply) and (writes is not self._resent or self._waits_for(reply)):
                 self._lost.append(write)
             else:
                 self._refusals.append(with_key(reply, write[0]))
+
+    def _waits_for(self, reply: ResponseError) -> bool:
+        return self.is_patient and isinstance(reply, ELSEWHERE)
 
     def _next_batch(self) -> tuple[Packed, list[Write]]:
         if self._again:

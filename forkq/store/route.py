@@ -77,9 +77,11 @@ def is_diverted() -> bool:
 
 
 class Access(NamedTuple):
-    """Where a server is, how long one waits for it, and where its password is read."""
+    """Where a server is, what its keys begin with, how long one waits for it, and where its
+    password is read."""
 
     url: str
+    prefix: str
     timeout: float
     connect_timeout: float
     password_source: PasswordSource | None

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 from ..wire.password_source import PasswordSource
-from ..wire.redis_url import SentinelUrl, sentinel_url
+from ..wire.redis_url import SentinelUrl
 from .redis_py import Connector, Packed, RawConnection, exceptions, readable
 from .refusals import refuses
 
@@ -88,7 +88,7 @@ class SentinelConnector:
         connect_step = min(step, self._connect_timeout)
         raw = Connector(url, step, connect_step, self._password_source).connect()
         try:
-            _check_role(raw, address)
+            check_role(raw, address, "the Sentinels name")
             raw.set_timeout(self._timeout)
         except BaseException:
             raw.close()
@@ -127,12 +127,12 @@ class MasterConnection(RawConnection):
         found = super()._lost(error)
         if isinstance(found, exceptions.TimeoutError):
             return found
-        return MasterLost(f"the master at {_address_text(self._address)}: {found}")
+        return MasterLost(f"the master at {address_text(self._address)}: {found}")
 
     def _check(self) -> None:
         present = self._watch.look()
         if present is not None and present != self._address:
-            was, is_ = _address_text(self._address), _address_text(present)
+            was, is_ = address_text(self._address), address_text(present)
             raise MasterLost(f"the Sentinels have replaced the master at {was} by {is_}")
 
     def _receive(self) -> None:
@@ -243,21 +243,10 @@ class SentinelView:
     def _failure(self, failures: Sequence[Exception]) -> Exception:
         """The error to raise when no Sentinel has named a master. If each Sentinel that answers
         refuses, to wait will not help."""
-        if all(_refuses(error) for error in failures):
+        if all(refuses_or_answers(error) for error in failures):
             return failures[0]
         told = "; ".join(str(error).rstrip(".") for error in failures)
         return MasterLost(f"no Sentinel names the master {self._name}: {told}")
-
-
-def make_connector(
-    url: str, timeout: float, connect_timeout: float, password_source: PasswordSource | None
-) -> Connector | SentinelConnector:
-    """Opens connections to ``url``, or to the master that its Sentinels name. Their own login is in
-    the URL."""
-    parts = sentinel_url(url)
-    if parts is None:
-        return Connector(url, timeout, connect_timeout, password_source)
-    return SentinelConnector(url, parts, timeout, connect_timeout, password_source)
 
 
 def _connector(url: str) -> Connector:
@@ -268,21 +257,21 @@ def _without(sentinels: Iterable[Sentinel], one: Sentinel) -> list[Sentinel]:
     return [each for each in sentinels if each is not one]
 
 
-def _refuses(error: Exception) -> bool:
+def refuses_or_answers(error: Exception) -> bool:
+    """Whether the server is there: to wait will not help."""
     lost = isinstance(error, exceptions.ConnectionError | exceptions.TimeoutError)
     return refuses(error) or not lost
 
 
-def _check_role(connection: RawConnection, address: Address) -> None:
-    """Raises MasterLost for a replica: a failover is under way, or the Sentinel is not up to date.
-    HELLO tells the role, and needs no right that a connection does not need anyway."""
+def check_role(connection: RawConnection, address: Address, who: str) -> None:
+    """Raises MasterLost for a replica: a failover is under way, or ``who`` is not up to date. HELLO
+    tells the role, and needs no right that a connection does not need anyway."""
     connection.send([("HELLO",)])
     role = connection.read().get(b"role", b"unknown").decode()
     if role != "master":
-        raise MasterLost(
-            f"the Sentinels name {_address_text(address)} as master, but it is a {role}"
-        )
+        raise MasterLost(f"{who} {address_text(address)} as master, but it is a {role}")
 
 
-def _address_text(address: Address) -> str:
+def address_text(address: Address) -> str:
+    """``HOST:PORT``, for messages."""
     return f"{address[0]}:{address[1]}"

@@ -71,14 +71,15 @@ def _check_role(info: Mapping[str, str], connection: RedisConnection) -> None:
             f"Redis at {shown} is a Sentinel, which has no jobs: write "
             "sentinel://HOST:PORT,HOST:PORT/MASTER-NAME/DB, and forkq asks it for the master"
         )
-    if info.get("redis_mode") == "cluster" or info.get("cluster_enabled") == "1":
+    is_node = info.get("redis_mode") == "cluster" or info.get("cluster_enabled") == "1"
+    if is_node and not connection.in_cluster:
         raise ServerUnavailable(
-            f"Redis at {shown} is part of a Redis Cluster; forkq reads several queues in one "
-            "script, which a cluster refuses: give the address of a single server, or of several "
-            "as [[redis.shards]]"
+            f"Redis at {shown} is a node of a Redis Cluster, and another node may get its keys: "
+            "write cluster://HOST:PORT,HOST:PORT with some of the nodes, and a prefix with a name "
+            'in braces: prefix = "{forkq}:"'
         )
     if info.get("role") == "slave":
-        if connection.by_sentinel:
+        if connection.follows:
             raise MasterLost(f"the master of {shown} has just become a replica")
         master = f"{info.get('master_host')}:{info.get('master_port')}"
         raise ServerReadOnly(

@@ -71,6 +71,7 @@ class UnservedQueues:
     def _live(self) -> set[str]:
         connection = RedisConnection(
             self._url,
+            prefix=self._keys.prefix,
             timeout=_TIMEOUT,
             connect_timeout=_TIMEOUT,
             password_source=self._password_source,

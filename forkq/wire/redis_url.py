@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import binascii
 import difflib
 import re
 from collections.abc import Callable, Iterator
@@ -13,9 +14,12 @@ from ..errors import ConfigError
 EMBEDDED = "embedded"
 FORMS = (
     "redis://HOST:PORT/DB, rediss://HOST:PORT/DB, unix:///PATH/TO/SOCKET, "
-    "sentinel://HOST:PORT,HOST:PORT/MASTER-NAME/DB or embedded (a server that forkq starts itself)"
+    "sentinel://HOST:PORT,HOST:PORT/MASTER-NAME/DB, cluster://HOST:PORT,HOST:PORT "
+    "or embedded (a server that forkq starts itself)"
 )
 SENTINEL_PORT: Final = 26379
+_NODE_PORT: Final = 6379
+_SLOTS: Final = 16384
 
 _TRUTH: Final = frozenset({"true", "false", "yes", "no", "1", "0"})
 _CHECKS: Final[dict[str, tuple[str, Callable[[str], bool]]]] = {
@@ -31,6 +35,9 @@ _TLS: Final = (*_FILES, "ssl_ca_data", "ssl_password", "ssl_ciphers")
 OPTIONS: Final = tuple(dict.fromkeys(("username", "password", "client_name", *_CHECKS, *_TLS)))
 # By each scheme of Redis Sentinel, the scheme of each of its servers.
 _SENTINEL_SCHEMES: Final = {"sentinel": "redis", "sentinels": "rediss"}
+# By each scheme of Redis Cluster, the scheme of each of its nodes.
+_CLUSTER_SCHEMES: Final = {"cluster": "redis", "clusters": "rediss"}
+_TLS_SCHEMES: Final = {"redis": "rediss", "sentinel": "sentinels", "cluster": "clusters"}
 _SENTINEL_OPTIONS: Final = ("sentinel_username", "sentinel_password")
 _INSTEAD: Final = {
     "timeout": "set `timeout` under [redis] instead",
@@ -80,7 +87,7 @@ def split_url(url: str) -> SplitResult:
     in any place. Where that does not come first, Python since 2025 says that this is no URL
     (CVE-2025-0938)."""
     scheme, _, rest = url.partition("://")
-    if scheme.lower() not in _SENTINEL_SCHEMES:
+    if scheme.lower() not in {**_SENTINEL_SCHEMES, **_CLUSTER_SCHEMES}:
         return urlsplit(url)
     place = re.split("[/?#]", rest, maxsplit=1)[0]
     login, at, _ = place.rpartition("@")
@@ -118,6 +125,62 @@ def sentinel_url(url: str) -> SentinelUrl | None:
     return SentinelUrl(sentinels, name, f"{scheme}://{credentials}{at}", f"/{database}{rest}")
 
 
+class ClusterUrl(NamedTuple):
+    """A ``cluster://`` URL, taken apart: the nodes that it names, and the URL of a node with no
+    host in it yet."""
+
+    nodes: tuple[tuple[str, int], ...]
+    before_host: str
+    after_host: str
+
+    def node_url(self, host: str, port: int) -> str:
+        """The URL of one node."""
+        shown = f"[{host}]" if ":" in host else host
+        return f"{self.before_host}{shown}:{port}{self.after_host}"
+
+
+def is_cluster(url: str) -> bool:
+    """Whether ``url`` leads to a Redis Cluster."""
+    return split_url(url).scheme in _CLUSTER_SCHEMES
+
+
+def cluster_url(url: str) -> ClusterUrl | None:
+    """The parts of ``url`` if it leads to a Redis Cluster, else None. Raises ValueError if it has a
+    form that cannot work, with the reason and the remedy."""
+    parts = split_url(url)
+    scheme = _CLUSTER_SCHEMES.get(parts.scheme)
+    if scheme is None:
+        return None
+    if parts.path.strip("/") not in ("", "0") or "db" in parse_qs(parts.query):
+        raise ValueError("a cluster has no databases but 0: end the URL after the last HOST:PORT")
+    credentials, at, hosts = parts.netloc.rpartition("@")
+    places = [urlsplit(f"//{_host_and_port(host, _NODE_PORT)}") for host in hosts.split(",")]
+    nodes = tuple((place.hostname or "", place.port or _NODE_PORT) for place in places)
+    query = f"?{parts.query}" if parts.query else ""
+    return ClusterUrl(nodes, f"{scheme}://{credentials}{at}", f"/0{query}")
+
+
+def check_prefix(url: str, prefix: str) -> None:
+    """Raises ConfigError if ``url`` leads to a cluster in which the keys under ``prefix`` have no
+    slot in common."""
+    if is_cluster(url):
+        slot_of(prefix)
+
+
+def slot_of(prefix: str) -> int:
+    """The slot of a Redis Cluster that has all keys under ``prefix``: the first name in braces
+    decides. Raises ConfigError if they have none in common, and a script could not touch them."""
+    tag, closed, _ = prefix.partition("{")[2].partition("}")
+    if not tag or not closed:
+        name = re.sub(r"[{}]", "", prefix).strip(":") or "forkq"
+        raise ConfigError(
+            "a Redis Cluster needs a prefix with a name in braces, so that one node has all keys, "
+            f'not "{prefix}": write prefix = "{{{name}}}:" under [redis] in forkq.toml '
+            f'(in code: prefix="{{{name}}}:")'
+        )
+    return binascii.crc_hqx(tag.encode(), 0) % _SLOTS
+
+
 def _split_options(query: str) -> tuple[str, str, str]:
     """The login before the host of a Sentinel, its options (those of TLS), and the master's."""
     options = parse_qsl(query)
@@ -148,23 +211,26 @@ def _login(options: dict[str, str]) -> str:
     return f"{user}:{password}@" if password else ""
 
 
-def _host_and_port(text: str) -> str:
-    """``text`` with a port. Raises ValueError if it is not the address of one Sentinel."""
+def _host_and_port(text: str, default: int = SENTINEL_PORT) -> str:
+    """``text`` with a port. Raises ValueError if it is not the address of one server."""
     try:
         parts = urlsplit(f"//{text}")
-        port = SENTINEL_PORT if parts.port is None else parts.port
+        port = default if parts.port is None else parts.port
         good = bool(parts.hostname) and port != 0
         (parts.hostname or "").encode("idna")
     except ValueError:
         good = False
     if not good:
-        raise ValueError(f'"{text}" is not the address of a Sentinel: write HOST or HOST:PORT')
+        what = "a Sentinel" if default == SENTINEL_PORT else "a node"
+        raise ValueError(f'"{text}" is not the address of {what}: write HOST or HOST:PORT')
     return f"{text.removesuffix(f':{port}')}:{port}"
 
 
 def database_of(url: str) -> int:
     """The number of the database that ``url``, which was checked, asks for. As in redis-py, the
     first option ``db`` counts more than the path."""
+    if is_cluster(url):
+        return 0
     sentinel = sentinel_url(url)
     parts = urlsplit(sentinel.after_host if sentinel else url)
     path = "" if parts.scheme == "unix" else parts.path.strip("/")
@@ -179,17 +245,20 @@ def checked_url(url: str) -> str:
     if url != EMBEDDED:
         if not _is_address(url):
             raise ConfigError(f'expected {FORMS}, found "{redacted_url(url)}"')
-        problem = next(_wrong_options(url), None) or _sentinel_problem(url)
+        problem = next(_wrong_options(url), None) or _list_problem(url)
         if problem is not None:
             raise ConfigError(f'{problem}, in "{redacted_url(url)}"')
     return url
 
 
-def _sentinel_problem(url: str) -> str | None:
+def _list_problem(url: str) -> str | None:
+    """What is wrong with the URL of Sentinels or of a cluster."""
+    kind = "cluster" if is_cluster(url) else "Sentinel"
     try:
         sentinel_url(url)
+        cluster_url(url)
     except ValueError as error:
-        return f"a Sentinel URL cannot be used: {error}"
+        return f"a {kind} URL cannot be used: {error}"
     return None
 
 
@@ -214,8 +283,8 @@ def _wrong_options(url: str) -> Iterator[str]:
             yield f'a Redis URL has no option "{shown}": {_INSTEAD.get(name, hint)}'
         elif not value:
             yield f'the option "{name}" of a Redis URL has no value'
-        elif name.startswith("ssl_") and parts.scheme not in ("rediss", "sentinels"):
-            tls = "sentinels" if parts.scheme == "sentinel" else "rediss"
+        elif name.startswith("ssl_") and parts.scheme not in _TLS_SCHEMES.values():
+            tls = _TLS_SCHEMES.get(parts.scheme, "rediss")
             yield f'the option "{name}" is about TLS: the URL must begin with {tls}://'
         elif name in _CHECKS and not _CHECKS[name][1](value):
             found = "***" if secret else value
@@ -225,7 +294,10 @@ def _wrong_options(url: str) -> Iterator[str]:
 def _is_address(url: str) -> bool:
     try:
         parts = split_url(url)
-        if parts.scheme in _SENTINEL_SCHEMES:  # sentinel_url checks the rest
+        if parts.scheme in {
+            **_SENTINEL_SCHEMES,
+            **_CLUSTER_SCHEMES,
+        }:  # _list_problem checks the rest
             cut = "@" in parts.path or re.match("[^=]*@", parts.query)  # a / or ? in the password
             return not (cut or parts.fragment or any(map(str.isspace, url)))
         port = parts.port

@@ -18,6 +18,7 @@ from forkq.store.connection import ConnectionLost, RedisConnection
 from forkq.store.refusals import failure, refuses
 from forkq.store.server_check import check_files, check_rights, check_usable, server_info
 from forkq.wire.keys import Keys
+from tests.support.cluster import Cluster
 from tests.support.documents import redis_rights
 from tests.support.sentinels import Sentinel
 from tests.support.server import Server
@@ -120,13 +121,16 @@ def test_a_replica_is_refused(own_server: Server) -> None:
         check(own_server.url)
 
 
-def test_a_member_of_a_cluster_is_refused() -> None:
-    server = Server(tcp=True, extra=("--cluster-enabled", "yes")).start()
+def test_a_node_of_a_cluster_is_refused_under_its_own_address() -> None:
+    cluster = Cluster(1).start()
     try:
-        with pytest.raises(ServerUnavailable, match=r"Redis Cluster.*single server"):
-            check(server.url)
+        with pytest.raises(
+            ServerUnavailable,
+            match=r"node of a Redis Cluster.*write cluster://HOST.*a prefix with a name",
+        ):
+            check(cluster.primaries[0].url)
     finally:
-        server.close()
+        cluster.close()
 
 
 def test_a_sentinel_is_refused(own_server: Server) -> None:

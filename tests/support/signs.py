@@ -88,6 +88,11 @@ _FOREIGN_NAMES: Final = {
     *("datadog", "histogram_quantile", "increase", "traceparent", "tracestate"),
     # Redis, shells, services, browsers
     *(
+        "ASK",
+        "CLUSTERDOWN",
+        "MIGRATE",
+        "MOVED",
+        "TRYAGAIN",
         "DUMP",
         "FAILOVER",
         "GitHub",

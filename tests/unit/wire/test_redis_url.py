@@ -12,7 +12,13 @@ from redis.connection import parse_url
 from forkq.client import Client
 from forkq.errors import ConfigError
 from forkq.wire import redis_url
-from forkq.wire.redis_url import checked_url, database_of, redacted_url, sentinel_url
+from forkq.wire.redis_url import (
+    checked_url,
+    cluster_url,
+    database_of,
+    redacted_url,
+    sentinel_url,
+)
 
 
 @pytest.mark.parametrize(
@@ -26,11 +32,14 @@ from forkq.wire.redis_url import checked_url, database_of, redacted_url, sentine
         "sentinel://h/main",
         "sentinel://u:p@h1,h2:26380,[::1]:5/main/3?sentinel_username=q&sentinel_password=s",
         "sentinels://h1/main/0?ssl_certfile=/c&client_name=web",
+        "cluster://h",
+        "cluster://u:p@h1,h2:7000,[::1]:5/0?client_name=web",
+        "clusters://h1,h2/?ssl_certfile=/c",
     ],
 )
 def test_what_redis_py_and_forkq_understand_is_taken(url: str) -> None:
     assert checked_url(url) == url
-    Client(url).close()
+    Client(url, prefix="{forkq}:").close()
 
 
 def test_a_list_of_hosts_is_taken_by_pythons_that_check_brackets(
@@ -79,6 +88,11 @@ def test_a_password_that_must_be_quoted_is_refused_unseen(scheme: str, password:
         ("sentinel://h/m?sentinel_username=x", "sentinel_username needs a sentinel_password"),
         ("sentinel://h1,h2", "lacks the name of the master"),
         ("sentinel://h,/m", 'Sentinel URL cannot be used: "" is not the address'),
+        ("cluster://h,", 'cluster URL cannot be used: "" is not the address of a node'),
+        ("cluster://h/3", "a cluster has no databases but 0"),
+        ("cluster://h?db=3", "a cluster has no databases but 0"),
+        ("cluster://h?ssl_certfile=/x", "must begin with clusters://"),
+        ("cluster://h?sentinel_username=x", 'has no option "sentinel_username"'),
         ("sentinel://h:x/m", '"h:x" is not the address of a Sentinel: write HOST or HOST:PORT'),
         ("sentinel://h:0/m", '"h:0" is not the address of a Sentinel'),
         ("sentinel://h/m/ten", 'the database after the name of the master is a number, not "ten"'),
@@ -133,7 +147,7 @@ def test_no_password_is_shown_wherever_it_stands_and_however_it_is_written(
 def refusal(url: str) -> str:
     """What a client says of that URL; "" if it takes it."""
     try:
-        Client(url).close()
+        Client(url, prefix="{forkq}:").close()
     except ConfigError as error:
         return str(error)
     return ""
@@ -203,6 +217,16 @@ def test_a_name_that_cannot_be_looked_up_is_refused(host: str) -> None:
 def test_the_database_is_the_one_that_redis_py_takes(url: str) -> None:
     parsed: dict[str, object] = parse_url(url)  # type: ignore[no-untyped-call]
     assert database_of(url) == parsed.get("db", 0)
+
+
+def test_a_cluster_url_gives_the_nodes_and_the_url_of_each() -> None:
+    parts = cluster_url("clusters://u:p%2Fq@h1,[::1]:5/?client_name=web")
+    assert parts is not None
+    assert parts.nodes == (("h1", 6379), ("::1", 5))
+    assert parts.node_url("h3", 7000) == "rediss://u:p%2Fq@h3:7000/0?client_name=web"
+    assert parts.node_url("::2", 1) == "rediss://u:p%2Fq@[::2]:1/0?client_name=web"
+    assert cluster_url("redis://h") is None
+    assert database_of("cluster://h1,h2") == 0
 
 
 def test_the_database_behind_sentinels() -> None:
