@@ -316,10 +316,9 @@ class Fetcher:
             if exchange is not None and exchange.endings:
                 self._leases.settle([one for one, _ in exchange.endings if one.reply is not None])
         self._look_at = inf
-        woken, ruled = self._state == "notified", reply.ruled
+        woken, ruled, short = self._state == "notified", reply.ruled, reply.short
         self._pace.replied(monotonic(), reply.seconds, reply.largest, ruled=ruled, woken=woken)
-        short, tracked = reply.short, reply.tracked
-        self._state = plan.state_after(self._state, reply.want, short=short, tracked=tracked)
+        self._state = plan.state_after(self._state, reply.want, short=short, tracked=reply.tracked)
         if self._leases.add(reply.units):
             self._fresh_until = reply.asked + _OLD_LEASE
         if self.watch in ("paused", "running"):
@@ -495,6 +494,7 @@ class Fetcher:
     def _return_all_but(self, keep: Iterable[int], now: float) -> bool:
         complete = self._channel.compare_leases(keep)
         self._leases.returned()
+        self._state = plan.state_after_loss(self._state)  # what went back is not reported
         self.look_for_lost(self._channel.connection)
         self._leases.compared_at = now
         return complete
