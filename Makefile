@@ -22,7 +22,7 @@ DEBIAN := chromium chromium-driver git iproute2 jq mount postgresql prometheus p
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-deps test-slow test-redis-py screenshots check format test-all bench bench-docs bench-parts fuzz chaos docs clean
+.PHONY: help demo test test-deps test-slow test-redis-py screenshots check format test-all bench bench-docs bench-parts fuzz chaos explore docs clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do \
@@ -133,6 +133,12 @@ fuzz: $(VENV)/.dev ## decode random input: COUNT=100000 of each kind, SEED=1
 chaos: $(VENV)/.dev ## kill, cut and stop hosts under load: SECONDS=60, or JOBS=1000000 FAULTS=1000
 	@$(VENV)/bin/python -m tests.chaos $(foreach name,SECONDS RATE JOBS FAULTS HOSTS SEED,\
 		$(if $($(name)),--$(shell echo $(name) | tr A-Z a-z) $($(name))))
+
+# All that can happen in small worlds: docs/proof.md. DOCS=1 writes the counts into that page.
+explore: $(VENV)/.dev ## every interleaving of scripts, deaths and lost replies: MINUTES=30 WALKS=200
+	@FORKQ_TEST_MODEL_SEQUENCES=100000 $(VENV)/bin/python -m pytest tests/model/test_store.py -q -o faulthandler_timeout=0
+	@$(VENV)/bin/python -m tests.model $(foreach name,MINUTES WALKS,\
+		$(if $($(name)),--$(shell echo $(name) | tr A-Z a-z) $($(name)))) $(if $(DOCS),--docs)
 
 clean: ## remove environments, caches and builds
 	rm -rf .venv .venvs build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,276 @@
+"""What must hold in each state of a world, and what has to be remembered to tell.
+
+Each promise has a name and a sentence in ``PROMISES``. ``Violation`` names the one that is broken.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from .programs import KEYS
+from .store import Frozen
+
+if TYPE_CHECKING:
+    from .talk import Ask
+    from .world import Event, Situation, Stage, World
+
+PROMISES: Final = {
+    "one place": "A job is in one place at most: a list, a set, or the lease of one process.",
+    "nothing lost": "A job that was pushed is in Redis until it has ended, or a person deletes it.",
+    "no return": "A job that has left Redis does not come back.",
+    "told": "What the pusher is told is true: a job that was pushed has been in Redis.",
+    "one at a time": "A job runs in one process at a time.",
+    "once": "A job that has ended well runs again only if a fault has hit its process.",
+    "alone": "Only a solo child runs a suspect.",
+    "limit": "A fetch leaves no more jobs of a queue in progress than its limit.",
+    "paused": "No fetch takes a job of a paused queue.",
+    "blocking": "No fetch takes a job of a queue while one that blocks it has jobs in progress.",
+    "innocent": "A job that neither fails nor kills is never buried.",
+    "index": "A queue with suspects is named among those that have some.",
+    "name": "A queue with jobs is named among the queues.",
+    "awake": "A child that sleeps has nothing to take.",
+    "nothing waits for ever": "From each state on, without more faults, all jobs can end or die.",
+}
+
+
+class Violation(Exception):
+    """A promise is broken."""
+
+    def __init__(self, promise: str, detail: str = "") -> None:
+        assert promise in PROMISES
+        super().__init__(f"{promise}: {PROMISES[promise]} {detail}".strip())
+        self.promise = promise
+
+
+class Ghost(NamedTuple):
+    """What is remembered of a job. ``seen``: it has been in Redis. ``left``: it has ended or was
+    deleted, and is gone from there. ``well``: it has ended well. ``excused``: it may run again."""
+
+    seen: bool = False
+    left: bool = False
+    well: bool = False
+    excused: bool = False
+    runs: int = 0
+
+
+_JID: Final = re.compile(rb'"jid":"(\w+)"')
+_INFLIGHT: Final = re.compile(rb"\{queue:(.*)\}:inflight")
+_SUSPECTS: Final = re.compile(rb"\{queue:(.*)\}:suspects")
+_QUEUE: Final = re.compile(rb"queue:(.*)")
+
+
+def jid_of(payload: bytes) -> str:
+    """The id of the job; "" if it has none."""
+    found = _JID.search(payload)
+    return found[1].decode() if found else ""
+
+
+def _payloads(key: bytes, value: Frozen) -> list[bytes]:
+    kind, contents = value
+    if kind == "list":
+        return [each for each in contents if b'"jid"' in each]
+    if kind == "zset":
+        return [each for each, _ in contents if b'"jid"' in each]
+    if kind == "hash" and key.endswith(b":inflight"):
+        return [each for _, each in contents]
+    return []
+
+
+class Look(NamedTuple):
+    """What a state of Redis shows: the places of each job, the leases with their jobs, how many
+    leases each queue has, and the names of dead jobs."""
+
+    places: dict[str, tuple[bytes, ...]]
+    leases: dict[bytes, str]
+    in_flight: dict[bytes, int]
+    dead: frozenset[str]
+    is_empty: bool
+
+
+class Fates:
+    """Follows the jobs of a world."""
+
+    def __init__(self, world: World, stage: Stage) -> None:
+        self._world = world
+        self._stage = stage
+        self._jids = [job.jid for job in world.jobs]
+        self._looks: dict[int, Look] = {}
+        self._innocent = {job.jid for job in world.jobs if job.nature == "good"}
+
+    def first(self, state: int) -> tuple[Ghost, ...]:
+        places = self.look(state).places
+        return tuple(Ghost(seen=jid in places) for jid in self._jids)
+
+    def leases(self, state: int) -> dict[bytes, str]:
+        """Each lease with its job."""
+        return self.look(state).leases
+
+    def look(self, state: int) -> Look:
+        """What the state shows. Raises Violation for what may be in no state."""
+        found = self._looks.get(state)
+        if found is None:
+            found = self._looks[state] = self._look_at(self._stage.store.states[state])
+        return found
+
+    def _look_at(self, state: dict[bytes, Frozen]) -> Look:
+        places: dict[str, tuple[bytes, ...]] = {}
+        leases: dict[bytes, str] = {}
+        in_flight: dict[bytes, int] = {}
+        for key, value in state.items():
+            for payload in _payloads(key, value):
+                jid = jid_of(payload)
+                places[jid] = (*places.get(jid, ()), key)
+            if found := _INFLIGHT.fullmatch(key):
+                leases |= {lease: jid_of(payload) for lease, payload in value[1]}
+                in_flight[found[1]] = len(value[1])
+        for jid, keys in places.items():
+            if len(keys) > 1:
+                raise Violation("one place", f"Job {jid} is in {b' and '.join(keys).decode()}.")
+        dead = frozenset(jid for jid, keys in places.items() if keys[0] == b"dead")
+        if guiltless := dead & self._innocent - self._deleted_by_person():
+            raise Violation("innocent", f"Job {min(guiltless)} is in the dead set.")
+        self._check_names(state)
+        live = [jid for jid in places if jid not in dead]
+        return Look(places, leases, in_flight, dead, not live)
+
+    def _deleted_by_person(self) -> set[str]:
+        """A person may kill any job."""
+        has_killer = any("kill" in what for what, _ in self._world.person)
+        return set(self._jids) if has_killer else set()
+
+    def _check_names(self, state: dict[bytes, Frozen]) -> None:
+        for key in state:
+            for pattern, index, promise in (
+                (_SUSPECTS, b"forkq:suspects", "index"),
+                (_QUEUE, b"queues", "name"),
+            ):
+                found = pattern.fullmatch(key)
+                if found and found[1] not in state.get(index, ("set", ()))[1]:
+                    raise Violation(promise, f"That of {found[1].decode()} is missing.")
+
+    # What happens
+
+    def begins(self, now: Situation, number: int, of: str) -> None:
+        """A process begins to perform a job."""
+        jid, _, alone = of.partition(" ")
+        part, ghost = self._stage.parts[number], now.ghosts[self._jids.index(jid)]
+        for at, actor in enumerate(now.actors):
+            if at != number and actor.local >= 0:
+                request = self._stage.request(at, actor)
+                if getattr(request, "what", "") == "perform" and request.of.split()[0] == jid:
+                    raise Violation("one at a time", f"Job {jid} runs in {part.name}, too.")
+        if alone and part.nonce != "solo":
+            raise Violation("alone", f"{part.name} runs job {jid}.")
+        if ghost.well and not ghost.excused:
+            raise Violation("once", f"{part.name} runs job {jid} again.")
+
+    def ended(self, now: Situation, number: int, of: str, how: str) -> Situation:
+        """A job ends: well, not well, or with its process."""
+        jid = of.partition(" ")[0]
+        at = self._jids.index(jid)
+        if how != "ends":
+            return now
+        return _with_ghost(now, at, now.ghosts[at]._replace(well=True))
+
+    def fault(self, now: Situation, event: Event) -> Situation:
+        """A fault hits a process: its jobs may run again."""
+        actor = now.actors[event.actor]
+        if not self._stage.parts[event.actor].is_child:
+            return now
+        owner = self._stage.identity(event.actor, actor).encode() + b"/"
+        for lease, jid in self.leases(now.store).items():
+            if lease.startswith(owner) and jid in self._jids:
+                at = self._jids.index(jid)
+                now = _with_ghost(now, at, now.ghosts[at]._replace(excused=True))
+        return now
+
+    def told(self, now: Situation, request: Ask) -> Situation:
+        """The pusher was told what became of a job."""
+        if request.what in ("pushed", "not pushed"):
+            ghost = now.ghosts[self._jids.index(request.of)]
+            if ghost.seen != (request.what == "pushed"):
+                raise Violation("told", f"Job {request.of}: {request.what}.")
+        return now
+
+    def served(
+        self, before: Situation, now: Situation, number: int, command: tuple[bytes, ...]
+    ) -> Situation:
+        """The server has carried out a command of that process. Raises Violation."""
+        if before.store == now.store:
+            return now
+        seen, look = self.look(before.store), self.look(now.store)
+        name = self._stage.parts[number].name if number >= 0 else "a late command"
+        for at, jid in enumerate(self._jids):
+            was, is_there = jid in seen.places, jid in look.places
+            if was == is_there:
+                continue
+            ghost = now.ghosts[at]
+            if is_there:
+                if ghost.left and name != "a person":
+                    raise Violation("no return", f"{name} brings job {jid} back.")
+                ghost = ghost._replace(seen=True, left=False)
+            else:
+                if not ghost.well and name not in ("a person", "ruby"):
+                    raise Violation("nothing lost", f"{name} removes job {jid}.")
+                ghost = ghost._replace(left=True)
+            now = _with_ghost(now, at, ghost)
+        if number < 0 or self._stage.parts[number].is_child:
+            self._check_rules(before, seen, look)
+        return now
+
+    def _check_rules(self, before: Situation, seen: Look, look: Look) -> None:
+        """What a fetch has taken, it was allowed to take."""
+        new = look.leases.keys() - seen.leases.keys()
+        if not new:
+            return
+        state = self._stage.store.states[before.store]
+        queues = {look.places[look.leases[lease]][0] for lease in new if look.leases[lease]}
+        for key in queues:
+            found = _INFLIGHT.fullmatch(key)
+            assert found is not None
+            self._check_queue(found[1], state, look)
+
+    def _check_queue(self, queue: bytes, state: dict[bytes, Frozen], look: Look) -> None:
+        name = queue.decode()
+        if queue in state.get(b"paused", ("set", ()))[1]:
+            raise Violation("paused", f"A job of {name} was taken.")
+        rules = self._world.rules.get(name)
+        control = dict(state.get(KEYS.control(name).encode(), ("hash", ()))[1])
+        limit: Any = control.get(b"limit", rules.limit if rules else None)
+        if limit not in (None, b"none") and look.in_flight[queue] > int(limit):
+            raise Violation("limit", f"{look.in_flight[queue]} jobs of {name} are in progress.")
+        for other, theirs in self._world.rules.items():
+            blocks = theirs.blocking and self._is_after(name, other)
+            if blocks and look.in_flight.get(other.encode()):
+                raise Violation("blocking", f"A job of {name} was taken, though {other} blocks it.")
+
+    def _is_after(self, name: str, other: str) -> bool:
+        order = list(self._world.queues)
+        return order.index(name) > order.index(other)
+
+    def check_sleepers(self, now: Situation) -> None:
+        """Raises Violation if a child sleeps though its fetch would bring a job."""
+        for number, part in enumerate(self._stage.parts):
+            fetch = self._stage.sleeps_on(now, number)
+            if fetch is None or now.actors[number].stream:
+                continue
+            reply = self._stage.store.run(now.store, fetch).value
+            if isinstance(reply, tuple) and len(reply) > 4:
+                raise Violation("awake", f"{part.name} could take job {jid_of(reply[5])}.")
+
+    def is_settled(self, now: Situation) -> bool:
+        """Whether nothing is left to do: all jobs have ended, or are dead."""
+        if not self.look(now.store).is_empty or now.late:
+            return False
+        for number, actor in enumerate(now.actors):
+            if actor.wire or actor.local == -2:
+                return False
+            has_plan = self._stage.parts[number].name in ("the pusher", "a person")
+            if has_plan and self._stage.request(number, actor).what != "done":
+                return False
+        return True
+
+
+def _with_ghost(now: Situation, at: int, ghost: Ghost) -> Situation:
+    return now._replace(ghosts=(*now.ghosts[:at], ghost, *now.ghosts[at + 1 :]))

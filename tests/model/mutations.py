@@ -1,0 +1,190 @@
+"""Changes of the scripts that must not go unnoticed: each breaks a promise in a small world."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from . import worlds
+from .store import Store, every_script
+from .world import World
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """``old`` becomes ``new`` in each script that has it, or only in that of the name ``script``.
+    ``world`` is the smallest one known to show it."""
+
+    what: str
+    old: str
+    new: str
+    world: World
+    script: str = ""
+
+    def store(self) -> Store:
+        """A store with the changed scripts."""
+        old, new = self.old.encode(), self.new.encode()
+        changed = {
+            name: script.text.replace(old, new)
+            for name, script in every_script().items()
+            if old in script.text and self.script in ("", name)
+        }
+        assert changed, f"no script has the text {self.old!r}"
+        return Store(changed)
+
+
+_DROPS_LEASE: Final = "if not damaged then redis.call('HDEL', KEYS[1], ARGV[1]) end"
+_WAKES: Final = "redis.call('DEL', KEYS[3])"
+
+MUTATIONS: Final = (
+    Mutation(
+        "an acknowledgement removes no lease",
+        "local found = pcall('HDEL', key, unpack(leases))",
+        "local found = count",
+        worlds.PLAIN,
+    ),
+    Mutation(
+        "a job is leased and stays in its queue",
+        "if pcall('LTRIM', list, '0', stay).err then",
+        "if false then",
+        worlds.PLAIN,
+    ),
+    Mutation(
+        "a job leaves its queue and is not leased",
+        "if type(pcall('HSET', key, unpack(fields))) == 'table' then",
+        "if false then",
+        worlds.PLAIN,
+    ),
+    Mutation(
+        "an acknowledgement does not wake who waits for a permit",
+        "call('DEL', KEYS[2 * ARGV[7] + 2 + (i + 1) / 2])",
+        "",
+        worlds.LIMIT_AND_LOSS,
+    ),
+    Mutation(
+        "a limit lets one job more start",
+        "local permits = rule.limit - in_progress(queue)",
+        "local permits = rule.limit - in_progress(queue) + 1",
+        worlds.LIMIT,
+    ),
+    Mutation(
+        "a fetch does not look at pauses",
+        "paused[queue] = is_paused[queue - first + 1] == 1",
+        "paused[queue] = false",
+        worlds.PAUSES,
+    ),
+    Mutation(
+        "a blocking queue blocks nothing",
+        "if blocker[queue] then return reject(queue, 'blocked') end",
+        "",
+        worlds.BLOCKING,
+    ),
+    Mutation("a retry leaves the lease", _DROPS_LEASE, "", worlds.RETRIES, "retry"),
+    Mutation(
+        "the lease is removed before the retry is added",
+        f"redis.call('ZADD', KEYS[2], ARGV[2], ARGV[3])\n{_DROPS_LEASE}",
+        f"{_DROPS_LEASE}\nredis.call('ZADD', KEYS[2], ARGV[2], ARGV[3])",
+        worlds.DAMAGED,
+        "retry",
+    ),
+    Mutation(
+        "a retry does not ask whether the lease is there",
+        "local leased = redis.pcall('HEXISTS', KEYS[1], ARGV[1])",
+        "local leased = 1",
+        worlds.RETRIES,
+        "retry",
+    ),
+    Mutation(
+        "a retry does not wake who waits for a permit",
+        _WAKES,
+        "",
+        worlds.RETRY_AT_LIMIT,
+        "retry",
+    ),
+    Mutation(
+        "a burial does not wake who waits for a permit", _WAKES, "", worlds.FAILS_AT_LIMIT, "bury"
+    ),
+    Mutation("a burial leaves the lease", _DROPS_LEASE, "", worlds.BURIAL, "bury"),
+    Mutation(
+        "a burial trims the dead set to nothing",
+        "-tonumber(ARGV[5]) - 1)",
+        "-1)",
+        worlds.BURIAL,
+        "bury",
+    ),
+    Mutation(
+        "a returned job keeps its lease",
+        "redis.call('HDEL', inflight, job.lease)",
+        "",
+        worlds.LOST_REPLIES,
+        "requeue",
+    ),
+    Mutation(
+        "the jobs of other children are returned",
+        "if lease:sub(1, #owner) == owner and old",
+        "if old",
+        worlds.LOSS_IN_TWO,
+        "requeue",
+    ),
+    Mutation(
+        "a rescue leaves the lease", "call('HDEL', inflight, lease)", "", worlds.DEATH, "recover"
+    ),
+    Mutation("a rescue does not name the queue of a suspect", "name(queue, 5)", "", worlds.DEATH),
+    Mutation(
+        "a rescue does not ask whether the lease is there",
+        "if stands or before then",
+        "if true then",
+        worlds.LATE,
+    ),
+    Mutation(
+        "a rescue takes the leases of other children",
+        "local sequence = lease:sub(1, #owner) == owner and (tonumber(lease:sub(#owner + 1)) or 0)",
+        "local sequence = 1",
+        worlds.DEATHS_IN_TWO,
+    ),
+    Mutation(
+        "a suspect that is moved aside keeps its lease",
+        "redis.call('HDEL', KEYS[1], ARGV[1])\nif is_suspect or is_held",
+        "if is_suspect or is_held",
+        worlds.SUSPECTS,
+        "isolate",
+    ),
+    Mutation(
+        "a suspect's queue is not named",
+        "if is_suspect or is_held then redis.pcall('SADD', KEYS[3], ARGV[2]) end",
+        "",
+        worlds.SUSPECTS,
+        "isolate",
+    ),
+    Mutation(
+        "a queue with suspects is forgotten",
+        "if call('EXISTS', KEYS[2 * queue + 1]) == 0 then pcall(",
+        "if true then pcall(",
+        worlds.POISONS,
+        "fetch_suspects",
+    ),
+    Mutation(
+        "a due job is moved though it is gone",
+        "if not member or redis.call('ZREM', KEYS[1], member) == 0 then return end",
+        "if not member then return end\n  redis.call('ZREM', KEYS[1], member)",
+        worlds.DELETED,
+    ),
+    Mutation(
+        "a due job goes to the suspects",
+        "local PLAIN, ALONE = 3, 4",
+        "local PLAIN, ALONE = 4, 4",
+        worlds.RETRIES,
+    ),
+    Mutation(
+        "a job that is moved stays where it was",
+        "return score and redis.call('ZREM', KEYS[1], member) == 1 and score",
+        "return score",
+        worlds.SECOND_LIFE,
+    ),
+    Mutation(
+        "a changed rule wakes nobody",
+        "redis.call('HINCRBY', KEYS[1], ARGV[1], 1)",
+        "redis.call('HSET', KEYS[1], ARGV[1], 1)",
+        worlds.LIMITS,
+    ),
+)
