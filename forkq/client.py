@@ -44,10 +44,12 @@ class Transactions:
     """How pushes wait for the database: an integration (forkq.contrib.django) sets it.
 
     ``on_commit`` calls a function when the transaction of this thread is committed, never if it is
-    rolled back, and at once outside of one. ``all_wait``: every push waits so.
+    rolled back, and at once outside of one. ``all_wait``: every push waits so. ``held`` says which
+    pushes wait now, for a test that misses a job; "" if none does.
     """
 
     on_commit: Callable[[Callable[[], None]], None] | None = None
+    held: Callable[[], str] | None = None
     all_wait = False
 
 

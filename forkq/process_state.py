@@ -1,4 +1,4 @@
-"""The state of this child: is it stopping, does it hold the leadership.
+"""The state of this child: is it stopping, does it hold the leadership, is it a test instead.
 
 The child's main thread writes it; every job may read it.
 """
@@ -6,9 +6,12 @@ The child's main thread writes it; every job may read it.
 from __future__ import annotations
 
 import time
+from contextvars import ContextVar
+from typing import Final
 
 _stopping = False
 _leads_until = 0.0
+_in_thread_of_test: Final = ContextVar("in_thread_of_test", default=False)
 
 
 def stopping() -> bool:
@@ -40,3 +43,14 @@ def set_leader_until(until: float) -> bool:
     global _leads_until
     led, _leads_until = is_leader(), until
     return is_leader() and not led
+
+
+def in_thread_of_test() -> bool:
+    """Whether ``forkq.testing`` runs this job, in the thread of the test. Then what that thread has
+    open, such as connections to a database, is the test's."""
+    return _in_thread_of_test.get()
+
+
+def enter_thread_of_test() -> None:
+    """Makes ``in_thread_of_test()`` true in this context. ``forkq.testing`` calls it."""
+    _in_thread_of_test.set(True)

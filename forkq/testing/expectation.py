@@ -65,8 +65,10 @@ class Expectation:
         performed: Sequence[RecordedJob],
         found: Sequence[RecordedJob],
         times: int | None,
+        held: str,
     ) -> str:
-        """Why the assertion failed; the nearest jobs come first."""
+        """Why the assertion failed; the nearest jobs come first. ``held``: which pushes wait for a
+        commit (``Transactions.held``)."""
         if found or times == 0:
             head = f"expected {plural(times or 0, 'such job')}, found {len(found)}: {self}"
             return "\n".join((head, *_listed([[str(job)] for job in found])))
@@ -74,8 +76,10 @@ class Expectation:
         done = sum(not self.differences(job) for job in performed)
         if done:
             head += f"\n(but so many have run already: {done})"
+        if held:
+            head += f"\n{held}"
         if not waiting:
-            return f"{head}\nno job is enqueued at all"
+            return head if held else f"{head}\nno job is enqueued at all"
         nearest = sorted(waiting, key=self._distance)
         listed = _listed([[str(job), *self._indented(job)] for job in nearest])
         return "\n".join((head, "enqueued are, the nearest first:", *listed))

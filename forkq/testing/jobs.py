@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from .. import registry
-from ..units import plural
+from ..client import transactions
 from ..wire import times
 from ..wire.times import Moment, due, now, steady
 from .expectation import ANY, Expectation, named
@@ -60,7 +60,9 @@ class RecordedJobs(Recorder):
         expected = Expectation.of(job, args=args, at=at, queue=queue, **keys)
         found = [one for one in self if not expected.differences(one)]
         if len(found) != times if times is not None else not found:
-            raise AssertionError(expected.complaint(list(self), self.performed, found, times))
+            held = transactions.held() if transactions.held is not None else ""
+            text = expected.complaint(list(self), self.performed, found, times, held)
+            raise AssertionError(text)
         return found
 
     def not_enqueued(self, job: object = ANY, **expected: Any) -> None:

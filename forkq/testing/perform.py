@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import structlog
 
+from .. import process_state
 from ..child.failure.retry import Bury, Decision, Drop, Postpone, Retry
 from ..child.job_log import JobLog
 from ..child.job_run import JobRun
@@ -44,6 +45,8 @@ def perform(job: RecordedJob, jobs: Recorder) -> BaseException | None:
     run = _Run(job, jobs)
     unit = UnitOfWork(1, job.queue, next(_sequence), job.raw, taken=monotonic())
     context = copy_context()  # the job's own: the job that pushes this one goes on after it
+    if not _runs_in_loop():
+        context.run(process_state.enter_thread_of_test)
     _call_without_loop(lambda: context.run(run.processor().process, unit))
     if isinstance(run.error, KeyboardInterrupt):
         raise run.error

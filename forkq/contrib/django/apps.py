@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.apps import AppConfig
 from django.core import checks
 from django.core.signals import setting_changed
+from django.db.backends.signals import connection_created
 from django.db.models import Choices, Model, QuerySet
 from django.utils.functional import Promise
 
@@ -35,6 +36,8 @@ class ForkqConfig(AppConfig):
         configuration.provide()
         remedies.update(_REMEDIES)
         transactions.on_commit = on_commit.on_commit
+        transactions.held = on_commit.held
+        connection_created.connect(on_commit.note_connection)
         on_commit.obey_setting()
         setting_changed.connect(on_commit.obey_setting)
         checks.register(check_settings)

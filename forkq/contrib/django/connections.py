@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from ...process_state import in_thread_of_test
+
 _of_master: list[BaseDatabaseWrapper] = []
 
 
@@ -20,7 +22,8 @@ def renewed() -> Iterator[None]:
     """A context around each job and each hook. It closes the connections that are broken or older
     than CONN_MAX_AGE, before and after.
 
-    A test may run a job within its own transaction: that one is left alone.
+    A test that runs jobs itself (forkq.testing) keeps its connections: a look at one asks the
+    database, which pytest-django forbids to most tests. Its own transaction is left alone.
     """
     around = _in_transaction()
     _close_old_connections()
@@ -41,7 +44,9 @@ def leave_to_master() -> None:
 
 
 def _close_old_connections() -> None:
-    """Closes old connections. Django's own function would close one within a transaction, too."""
+    """Django's own function would close one within a transaction, too."""
+    if in_thread_of_test():
+        return
     for connection in connections.all(initialized_only=True):
         if not connection.in_atomic_block:
             connection.close_if_unusable_or_obsolete()

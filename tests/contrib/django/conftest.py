@@ -93,4 +93,4 @@ def _restore(state: tuple[Any, ...]) -> None:
     ) = state
     payload.remedies.clear()
     payload.remedies.update(remedies)
-    transactions.on_commit, transactions.all_wait = None, False
+    transactions.on_commit, transactions.held, transactions.all_wait = None, None, False

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import unittest
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from django.db import transaction
+from asgiref.sync import ThreadSensitiveContext, async_to_sync, sync_to_async
+from django.db import connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.test import TestCase
 from django.test.utils import override_settings
 from redis import Redis
 
 import forkq
+from forkq import testing
 from forkq.errors import ForkqError, InvalidJob
 from forkq.wire.payload import loads
 from forkq.wire.times import now
@@ -144,6 +149,139 @@ def test_a_test_case_captures_it(project: Any, redis: Redis) -> None:
     unittest.TestSuite([Case("test_push")]).run(result)
     assert (result.errors, result.failures) == ([], [])
     assert (seen["before"], seen["callbacks"], waiting(redis)) == ([], 1, [seen["jid"]])
+
+
+def run_case(*tests: unittest.TestCase) -> None:
+    result = unittest.TestResult()
+    unittest.TestSuite(tests).run(result)
+    assert (result.errors, result.failures) == ([], [])
+
+
+def test_a_test_that_captures_nothing_hears_that_the_push_waits(always: Any) -> None:
+    """And one that has captured it, and then misses another job, does not."""
+
+    class Case(TestCase):
+        def test_push(self) -> None:
+            with testing.fake() as jobs:
+                mail.perform_async(1)
+                with self.assertRaisesRegex(
+                    AssertionError, "commit of a transaction: 1;.*captureOn"
+                ):
+                    jobs.enqueued(mail)
+                with self.captureOnCommitCallbacks(execute=True):
+                    mail.perform_async(2)
+                jobs.enqueued(mail, args=[2])
+
+        def test_captured(self) -> None:
+            with testing.fake() as jobs:
+                with self.captureOnCommitCallbacks(execute=True):
+                    mail.perform_async(2)
+                jobs.clear()
+                with pytest.raises(AssertionError, match="no job is enqueued at all"):
+                    jobs.enqueued(mail)
+
+    run_case(Case("test_push"), Case("test_captured"))
+
+
+def test_a_test_case_without_the_default_database_captures_it(project: Any, redis: Redis) -> None:
+    class Case(TestCase):
+        databases = {"other"}  # noqa: RUF012 - as Django has it
+
+        def test_push(self) -> None:
+            with self.captureOnCommitCallbacks(using="other", execute=True):
+                mail.perform_async_on_commit(1)
+                assert waiting(redis) == []
+
+    run_case(Case("test_push"))
+    assert len(waiting(redis)) == 1
+
+
+# Where no transaction is open, no database is asked.
+
+
+@pytest.fixture
+def no_database(always: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As while PostgreSQL is down, and as pytest-django has it for most tests."""
+
+    def down(_connection: BaseDatabaseWrapper) -> None:
+        raise AssertionError("a push has connected to the database")
+
+    connections.close_all()
+    monkeypatch.setattr(BaseDatabaseWrapper, "ensure_connection", down)
+
+
+@pytest.mark.usefixtures("no_database")
+def test_a_push_outside_of_a_transaction_asks_no_database(redis: Redis) -> None:
+    with ThreadPoolExecutor(10) as threads:
+        jids = list(threads.map(mail.perform_async, range(40)))
+    jids.append(mail.perform_async_on_commit(1))
+    assert sorted(waiting(redis)) == sorted(jids)
+
+
+def test_a_transaction_by_hand_is_refused(always: Any, redis: Redis) -> None:
+    """Nothing says when it ends, so the push would be lost or too early."""
+    transaction.set_autocommit(False)
+    try:
+        always.objects.count()
+        with pytest.raises(transaction.TransactionManagementError):
+            mail.perform_async(1)
+    finally:
+        transaction.rollback()
+        transaction.set_autocommit(True)
+    assert waiting(redis) == []
+
+
+# Async code.
+
+
+def test_an_async_view_pushes_at_once(always: Any, redis: Redis) -> None:
+    """Django runs its queries in another thread; here none of its transactions is open."""
+
+    async def view() -> str:
+        async with ThreadSensitiveContext():  # as Django's handler: its thread ends with it
+            await always.objects.acreate(domain="a")
+            return mail.perform_async(1)
+
+    assert waiting(redis) == [] != [jid := asyncio.run(view())]
+    assert waiting(redis) == [jid]
+
+
+def connect() -> None:
+    """In the thread that runs the queries of a coroutine."""
+    connections["default"].ensure_connection()
+
+
+def push_from_a_coroutine(push: Callable[[int], str]) -> str:
+    """Within a transaction of the thread that calls it."""
+
+    async def view() -> str:
+        await sync_to_async(connect)()
+        return push(1)
+
+    return async_to_sync(view)()
+
+
+def test_a_coroutine_waits_for_the_transaction_around_it(always: Any, redis: Redis) -> None:
+    """``async_to_sync`` runs it in another thread than the one that has the transaction."""
+    with transaction.atomic():
+        jid = push_from_a_coroutine(mail.perform_async)
+        assert waiting(redis) == []
+    assert waiting(redis) == [jid]
+    with rolled_back():
+        push_from_a_coroutine(mail.perform_async)
+    assert waiting(redis) == [jid]
+
+
+def test_a_push_in_an_async_test_case_is_not_held(always: Any, redis: Redis) -> None:
+    """captureOnCommitCallbacks does nothing there: it would look at the loop's own thread."""
+    seen: list[str] = []
+
+    class Case(TestCase):
+        async def test_push(self) -> None:
+            seen.append(mail.perform_async(1))
+
+    run_case(Case("test_push"))
+    assert waiting(redis) == seen != []
 
 
 def test_without_django_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
