@@ -83,8 +83,10 @@ class Visit:
 
     @property
     def user(self) -> str:
-        """The name that the authentication gave; "" on the loopback without one."""
-        return str(self.request.scope.get("forkq.user", ""))
+        """What the authentication gave, which ``authorize`` gets as it is: a name, or a subclass of
+        ``str``. "" on the loopback without an authentication."""
+        user: str = self.request.scope.get("forkq.user", "")
+        return user
 
     @property
     def nonce(self) -> str:

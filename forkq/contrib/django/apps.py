@@ -30,6 +30,7 @@ class ForkqConfig(AppConfig):
     name = "forkq.contrib.django"
     label = "forkq"
     verbose_name = "forkq"
+    default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
         """Called once for each setup of Django, and again when a test changes INSTALLED_APPS."""
