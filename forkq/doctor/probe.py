@@ -22,6 +22,7 @@ import msgspec
 from .. import registry
 from ..errors import ForkqError
 from ..master.memory import resident
+from ..runtime.app_frames import place_in_app
 from ..runtime.app_loader import load_app
 from ..wire.printable import class_name, message
 from .opened import Opened
@@ -103,7 +104,8 @@ def _examine(app: Sequence[str]) -> AppReport:
     except ForkqError as error:
         return AppReport(message(error, _LONGEST_MESSAGE))
     except BaseException as error:  # noqa: BLE001 - the app's own code, SystemExit too
-        return AppReport(f"{class_name(type(error))}: {message(error, _LONGEST_MESSAGE)}")
+        text = f"{class_name(type(error))}: {message(error, _LONGEST_MESSAGE)}"
+        return AppReport(f"{text}{place_in_app(error)}")
     threads, sockets = tuple(opened.threads()), tuple(opened.sockets())
     return AppReport("", tuple(registry.names()), threads, sockets, resident(os.getpid()))
 

@@ -49,6 +49,18 @@ def app_traceback(error: BaseException) -> str:
         return traceback_of(error)
 
 
+def place_in_app(error: BaseException) -> str:
+    """`` (FILE, line N)``: the line of the app that led to ``error``. "" if there is none, or if
+    the error says it itself."""
+    if isinstance(error, SyntaxError):
+        return ""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    for frame, line in reversed(frames):
+        if is_apps(frame.f_code.co_filename):
+            return f" ({frame.f_code.co_filename}, line {line})"
+    return ""
+
+
 def _fold(found: traceback.TracebackException) -> None:
     """Leaves forkq's frames out of ``error``, and out of the errors that led to it."""
     pending: list[traceback.TracebackException | None] = [found]

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Final
 
 from ..errors import CannotBoot, ForkqError, ServerUnavailable, led_to
+from .app_frames import place_in_app
 
 # They say that the code or the configuration is wrong.
 _MISTAKES: Final = (ImportError, SyntaxError, NameError, ForkqError)
@@ -54,7 +55,8 @@ def _load(target: str, name: str) -> ModuleType:
     except CannotBoot:
         raise
     except ForkqError as error:
-        raise CannotBoot(f"cannot load the app {target!r}: {error}") from None
+        place = place_in_app(error)
+        raise CannotBoot(f"cannot load the app {target!r}: {error}{place}") from None
 
 
 def _is_path(name: str) -> bool:

@@ -25,8 +25,8 @@ _LONGEST_KEPT: Final = 100_000
 _LONGEST_CHAIN: Final = 10
 _PLAIN: Final = frozenset({str, int, float, bool, bytes, NoneType})
 _ELLIPSIS: Final = "…"
-# Where a SyntaxError is; the line of a frame goes on with the name of a function.
-_PLACE: Final = re.compile(r'\bFile "(.*)", (line \d+)$')
+# Where a SyntaxError is, and the line of a frame, which goes on with the name of a function.
+_PLACE: Final = re.compile(r'\bFile "(.*)", (line \d+)(?:, in .*)?$')
 
 
 def printable(text: str, keep: str = "") -> str:
@@ -89,8 +89,7 @@ def frames(error: BaseException) -> list[str]:
 
 
 def last_line(reason: str) -> str:
-    """The last line of the traceback of ``error``: its class and message. A SyntaxError has its
-    place above it, too, which no frame has."""
+    """The error itself and its place, without the traceback above it."""
     lines = reason.strip().splitlines()
     if not lines:
         return ""

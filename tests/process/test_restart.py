@@ -386,7 +386,20 @@ def test_status_tells_of_a_restart_that_was_rolled_back(release: Release) -> Non
     release.write("a-broken-one", top="raise RuntimeError('no such luck')\n")
     code, said = restart(forkq)
     assert (code, "RuntimeError: no such luck" in said) == (1, True)
-    assert "restart: rolled back (RuntimeError: no such luck)" in forkq.run("status").stdout
+    shown = forkq.run("status").stdout
+    assert re.search(
+        r"restart: rolled back \(RuntimeError: no such luck \(.+\.py, line 1\)\)", shown
+    )
+
+
+def test_what_forkq_refuses_is_told_with_its_line(release: Release) -> None:
+    """By restart --wait, by status and in the log."""
+    forkq = release.tree
+    release.write("refused", top="import forkq\n@forkq.job(quueue='x')\ndef odd(): ...\n")
+    code, said = restart(forkq)
+    assert code == 1
+    for text in (said, forkq.run("status").stdout, forkq.log_text()):
+        assert re.search(r"no job option 'quueue'.*\.py, line 2\)", text)
 
 
 def test_the_embedded_server_stays_as_it_is(journal: Journal) -> None:
