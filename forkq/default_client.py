@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from . import registry
 from .client import Client
-from .errors import ConfigError, ServerUnavailable
+from .errors import ConfigError, ServerUnavailable, configuration
 from .store.route import is_diverted, reaches_redis
 from .wire.redis_url import EMBEDDED
 
@@ -172,7 +172,9 @@ def announce_localhost(config: Config) -> None:
         return
     _announced = True
     logging.getLogger("forkq").warning(
-        "there is no forkq.toml, FORKQ_REDIS or REDIS_URL: jobs are pushed to %s", config.redis.url
+        "there is no %s, FORKQ_REDIS or REDIS_URL: jobs are pushed to %s",
+        configuration.place,
+        config.redis.url,
     )
 
 

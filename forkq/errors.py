@@ -30,6 +30,16 @@ _PASSING: Final = frozenset(
 )
 
 
+class _Configuration:
+    """``place`` is where people write the configuration of this process, for the texts of errors:
+    an integration names its own, such as settings.FORKQ."""
+
+    place = "forkq.toml"
+
+
+configuration: Final = _Configuration()
+
+
 class ForkqError(Exception):
     """The root of forkq's errors; ``exit_code`` is what the command line exits with."""
 

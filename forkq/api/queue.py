@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any, Final
 
-from ..errors import InvalidRule
+from ..errors import InvalidRule, configuration
 from ..limits.overrides import FORGET_ALL, Fields, in_force, limit_to, process_limit_to, rate_to
 from ..limits.patterns import is_pattern
 from ..limits.rate_text import rate_text
@@ -50,7 +50,7 @@ class Queue(JobHolder):
         if type(name) is str and is_pattern(name):
             raise InvalidRule(
                 f'"{name}" is a pattern, and at run time each queue has rules of its own: name '
-                "one, or write the pattern's rules into forkq.toml"
+                f"one, or write the pattern's rules into {configuration.place}"
             )
         self.name: Final = checked_queue(name)
 

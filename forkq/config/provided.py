@@ -11,20 +11,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError
+from ..errors import ConfigError, configuration
 
 
 @dataclass(frozen=True, slots=True)
 class Provided:
     """``place`` is what messages call it. ``read`` returns a document as forkq.toml has it; an
-    empty one leaves the word to forkq.toml. ``app`` is what children load before the rest."""
+    empty one leaves the word to forkq.toml. ``app`` is what children load before the rest.
+    ``command`` is how a test starts the project, for what it names as the app ("" if it names
+    none): arguments of Python, and variables. None: as without a framework."""
 
     place: str
     read: Callable[[], dict[str, Any]]
     app: str
+    command: Callable[[str], tuple[list[str], dict[str, str]] | None] = lambda _app: None
 
 
 source: Provided | None = None
+
+
+def use(given: Provided | None) -> None:
+    """From now on this process is configured by ``given``; None: by forkq.toml."""
+    global source  # noqa: PLW0603 - a process has one configuration
+    source = given
+    configuration.place = "forkq.toml" if given is None else given.place
 
 
 def found(file: Path | None, cwd: Path, *, is_named: bool) -> tuple[Path, dict[str, Any]] | None:

@@ -16,6 +16,7 @@ from ..errors import (
     TooFewReplicas,
     WrongPassword,
     WrongType,
+    configuration,
     led_to,
 )
 from ..wire.redis_url import redacted_url
@@ -57,7 +58,7 @@ _STOPS_JOBS: Final = (ServerReadOnly, NotPermitted, WrongPassword, TooFewReplica
 _NO_SERVER: Final = (ConnectionRefusedError, FileNotFoundError, socket.gaierror)
 _START_IT: Final = (
     "start a server there, or give the address of another one (--redis, REDIS_URL, or url in "
-    "[redis] of forkq.toml)"
+    "[redis] of {place})"
 )
 
 
@@ -74,7 +75,7 @@ def failure(error: Exception, url: str, outcome: str = "") -> ServerUnavailable:
     if refuses(error):
         said += "; Redis and forkq do not agree on TLS: see the options ssl_... in docs/redis.md"
     elif any(isinstance(cause, _NO_SERVER) for cause in led_to(error)):
-        said += f"; {_START_IT}"
+        said += f"; {_START_IT.format(place=configuration.place)}"
     return ServerUnavailable(f"Redis at {shown}: {said}{rest}")
 
 

@@ -14,8 +14,9 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from .. import default_client
 from ..api.find import find
+from ..config import provided
 from ..config.paths import beside
-from ..errors import ForkqError
+from ..errors import CannotBoot, ForkqError
 from ..master.embedded_redis import EmbeddedRedis
 from ..wire.payload import loads
 from .modes import real
@@ -106,16 +107,20 @@ class ForkqServer:
         """What the master and its children have written."""
         return self._log_file.read_text(errors="replace") if self._log_file.exists() else ""
 
-    def start(self, app: str, *arguments: str, timeout: float = 60.0) -> None:
+    def start(self, app: str = "", *arguments: str, timeout: float = 60.0) -> None:
         """Runs ``forkq start -r app`` in the working directory of the test, with its import path
         and its forkq.toml, and waits until the children are ready. ``arguments`` are more of the
-        command line, such as ``"-c", "2"``."""
+        command line, such as ``"-c", "2"``.
+
+        In a Django project it runs what ``manage.py forkq start`` does, on the databases of the
+        test; ``app`` may be left out. For Flask name the app or its factory: ``"shop:create_app"``.
+        """
         if self._master is not None:
             raise RuntimeError("this test has started forkq already; call stop() first")
         own = ("--redis", self.url, "--pidfile", str(self._pidfile), "--timeout", _STOP_LIMIT)
-        command = [sys.executable, "-m", "forkq", "start", "-r", app, *own, *arguments]
+        command, variables = _project_command(app)
         with self._log_file.open("ab") as log:
-            self._master = _launch(command, log)
+            self._master = _launch([sys.executable, *command, *own, *arguments], variables, log)
         deadline = time.monotonic() + timeout
         while not self._is_ready():
             if self._master.poll() is not None or time.monotonic() > deadline:
@@ -171,11 +176,23 @@ class ForkqServer:
             connection.call("FLUSHALL")
 
 
-def _launch(command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+def _project_command(app: str) -> tuple[list[str], dict[str, str]]:
+    """As the project starts forkq: arguments of Python, and variables."""
+    found = provided.source and provided.source.command(app)
+    if found:
+        return found
+    if not app:
+        raise CannotBoot('name the module that defines your jobs: start("app.jobs")')
+    return ["-m", "forkq", "start", "-r", app], {}
+
+
+def _launch(
+    command: list[str], variables: dict[str, str], log: IO[bytes]
+) -> subprocess.Popen[bytes]:
     path = os.pathsep.join(part for part in sys.path if part)
     return subprocess.Popen(
         command,
-        env={**os.environ, "PYTHONPATH": path},
+        env={**os.environ, "PYTHONPATH": path, **variables},
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=log,

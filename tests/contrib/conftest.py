@@ -54,5 +54,5 @@ def clean_process() -> Iterator[None]:
         registry._events[name][:] = handlers
     registry.death_handlers[:], registry.error_handlers[:] = deaths, errors
     registry.around_hooks[:] = around
-    provided.source = None
+    provided.use(None)
     default_client.forget()

@@ -21,6 +21,7 @@ def load() -> None:
     """Sets Django up, unless that is done, and imports the module ``jobs`` of each app, and its
     tasks if Django's tasks run in forkq. Raises ForkqError."""
     _check_configuration()
+    configuration.use_databases_of_test()
     if not apps.ready:
         django.setup()
     if not apps.is_installed(_APP):

@@ -10,15 +10,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 from django.conf import ENVIRONMENT_VARIABLE, settings
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.functional import Promise
 
 from ...config import provided
-from ...errors import ConfigError
+from ...errors import CannotBoot, ConfigError
 from ...wire.printable import traceback_of
 
 APP: Final = "forkq.contrib.django.app"
+# The names of the databases of a test, as JSON.
+DATABASES_VARIABLE: Final = "_FORKQ_DATABASES"
 _PLACE: Final = "settings.FORKQ"
 _MISSING: Final = (
     f"{ENVIRONMENT_VARIABLE} is not set: use `manage.py forkq`, which sets it, or set it to the "
@@ -27,8 +30,8 @@ _MISSING: Final = (
 
 
 def provide() -> None:
-    """Configures this process by the setting FORKQ from now on."""
-    provided.source = provided.Provided(_PLACE, read, APP)
+    """From now on this process is configured by the setting FORKQ."""
+    provided.use(provided.Provided(_PLACE, read, APP, _command))
 
 
 def is_provided() -> bool:
@@ -49,6 +52,29 @@ def require_settings() -> None:
     """Raises ConfigError if nothing says which settings the project has."""
     if not settings.configured and not os.environ.get(ENVIRONMENT_VARIABLE):
         raise ConfigError(_MISSING)
+
+
+def _command(app: str) -> tuple[list[str], dict[str, str]]:
+    """What ``manage.py forkq start`` becomes, on the databases of this test."""
+    from django.db import connections  # noqa: PLC0415 - the master reads settings alone
+
+    names = {alias: str(connections[alias].settings_dict["NAME"]) for alias in connections}
+    for alias, name in names.items():
+        if "mode=memory" in name or name == ":memory:":
+            raise CannotBoot(
+                f"the test's database {alias!r} is in the memory of this process, and children "
+                f"cannot see it: set DATABASES[{alias!r}]['TEST'] = {{'NAME': a file}}"
+            )
+    modules = ["-r", app] if app else []
+    found = {DATABASES_VARIABLE: msgspec.json.encode(names).decode()}
+    return ["-m", "forkq.contrib.django", "start", *modules], found
+
+
+def use_databases_of_test() -> None:
+    """In a process that a test has started: the project's databases are those of the test."""
+    given = os.environ.get(DATABASES_VARIABLE)
+    for alias, name in (msgspec.json.decode(given) if given else {}).items():
+        settings.DATABASES[alias]["NAME"] = name
 
 
 def _setting() -> Any:

@@ -6,7 +6,8 @@ Redis (task_store.py) that expires.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import django
@@ -17,6 +18,7 @@ try:
     from django.tasks.base import Task, TaskResult
     from django.tasks.exceptions import InvalidTaskBackend, TaskResultDoesNotExist
     from django.tasks.signals import task_enqueued
+    from django.utils.json import normalize_json
 except ModuleNotFoundError:
     raise ImproperlyConfigured(
         f"the backend of Django's tasks needs Django 6 or later; this is {django.get_version()}"
@@ -26,7 +28,7 @@ from ...client import transactions
 from ...default_client import default
 from ...errors import InvalidJob, nearest
 from ...wire.payload import new_jid
-from ...wire.validation import OPTIONS, with_options
+from ...wire.validation import OPTIONS, check_args, with_options
 from . import task_run
 from .task_store import TaskStore
 
@@ -63,6 +65,7 @@ class ForkqBackend(BaseTaskBackend):
     ) -> TaskResult[Any, Any]:
         """Pushes the task, at once or when the transaction is committed (FORKQ_ON_COMMIT)."""
         self.validate_task(task)
+        _check_call(task, args, kwargs)
         result = task_run.new_result(task, new_jid(), args, kwargs)
         self.store.check(result)
         _when_committed(lambda: self.store.save(result))  # before a child can begin it
@@ -79,6 +82,35 @@ class ForkqBackend(BaseTaskBackend):
         if found is None or task is None:
             raise TaskResultDoesNotExist(result_id)
         return found.result(task, self.alias)
+
+
+class InvalidTaskCall(InvalidJob, TypeError):
+    """The arguments do not fit the task, or JSON cannot carry them: TypeError to Django."""
+
+
+def _check_call(task: Task[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raises InvalidTaskCall, as a push of forkq's own raises InvalidJob."""
+    signature = inspect.signature(task.func)
+    if task.takes_context:
+        signature = signature.replace(parameters=list(signature.parameters.values())[1:])
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise InvalidTaskCall(f"task {task.module_path!r} takes {signature}: {error}") from None
+    try:
+        normalize_json([list(args), dict(kwargs)])
+    except TypeError:
+        _refuse_values(task.module_path, args, kwargs)
+        raise
+
+
+def _refuse_values(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raises InvalidTaskCall, which says what to pass instead."""
+    for values in (list(args), list(kwargs.values())):
+        try:
+            check_args({"class": name, "args": values}, "raise")
+        except InvalidJob as error:
+            raise InvalidTaskCall(str(error)) from None
 
 
 def _payload(result: TaskResult[Any, Any]) -> dict[str, Any]:

@@ -59,13 +59,21 @@ def _app_context() -> AbstractContextManager[object]:
 
 
 def _configure(given: dict[str, Any]) -> None:
-    provided.source = provided.Provided(PLACE, lambda: given, APP)
+    provided.use(provided.Provided(PLACE, lambda: given, APP, _command))
     server = default_client.server_config()
     if server is None:
         load(None, {}, os.environ, Path.cwd())
         default_client.forget()
     else:
         _check_server(server, given)
+
+
+def _command(app: str) -> tuple[list[str], dict[str, str]] | None:
+    """``flask forkq start``, of what ``--app`` can name: a module with the app, or a factory. A
+    module of jobs alone is started without Flask, as before."""
+    if app and ":" not in app:
+        return None
+    return ["-m", "flask", *(["--app", app] if app else []), "forkq", "start"], {}
 
 
 def _check_server(server: Config, given: Mapping[str, Any]) -> None:

@@ -6,5 +6,5 @@ from forkq.config import provided
 
 from .command import load_app
 
-provided.source = None  # the command has read it in a fork; a child must not fork for it
+provided.use(None)  # the command has read it in a fork; a child must not fork for it
 app = load_app()

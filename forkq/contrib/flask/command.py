@@ -40,7 +40,7 @@ def forkq(ctx: click.Context, arguments: tuple[str, ...]) -> None:
     """Run and control background jobs: start, status, stop and more."""
     hide_passwords()
     _script[:] = [ctx.ensure_object(ScriptInfo)]
-    provided.source = provided.Provided(PLACE, _read_settings, APP)
+    provided.use(provided.Provided(PLACE, _read_settings, APP))
     main(arguments)
 
 
@@ -76,7 +76,7 @@ def _answer() -> bytes:
 
 def _answered() -> dict[str, Any]:
     try:
-        provided.source = None
+        provided.use(None)
         return {"settings": settings_of(load_app())}
     except ForkqError as error:
         return {"error": str(error)}

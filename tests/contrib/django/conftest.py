@@ -88,9 +88,10 @@ def _restore(state: tuple[Any, ...]) -> None:
         registry._events["fork"][:],
         registry.around_hooks[:],
         remedies,
-        provided.source,
+        source,
         default_client._default,
     ) = state
+    provided.use(source)
     payload.remedies.clear()
     payload.remedies.update(remedies)
     transactions.on_commit, transactions.held, transactions.all_wait = None, None, False

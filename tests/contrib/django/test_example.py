@@ -205,6 +205,36 @@ def probe(tree: DjangoTree, count: int, *, meet: int = 0) -> None:
     push_many(tree.env["REDIS_URL"], "orders.jobs.Probe", rows)
 
 
+END_TO_END = """
+from django.test import TransactionTestCase
+from forkq.testing.server import ForkqServer, RedisForTests
+from orders.jobs import Confirm
+from orders.models import Order
+
+
+class ServerTest(TransactionTestCase):
+    def test_a_child_has_the_settings_and_the_database_of_the_test(self):
+        with RedisForTests() as redis, ForkqServer(redis.url) as server:
+            server.start()
+            order = Order.objects.create(email="a@example.com", total=2)
+            server.wait_for(Confirm.perform_async(order.pk))
+            self.assertIn("queues=", server.log)
+        order.refresh_from_db()
+        self.assertEqual(order.confirmation, "You pay 2.00")
+"""
+
+
+def test_a_test_of_the_project_starts_it_as_the_project_does(
+    example: Callable[..., DjangoTree],
+) -> None:
+    """``forkq_server``: with settings.FORKQ, and on the test's database, not on the real one."""
+    tree = example()
+    tree.append("orders/tests.py", END_TO_END)
+    tree.append("shop/settings.py", "DATABASES['default']['TEST'] = {'NAME': BASE_DIR / 'test.db'}")
+    assert "Found 1 test" in tree.manage("test", "orders")
+    assert not (tree.cwd / "shop.sqlite3").exists()
+
+
 @pytest.mark.parametrize(
     ("variable", "problem"),
     [

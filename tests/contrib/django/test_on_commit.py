@@ -164,9 +164,7 @@ def test_a_test_that_captures_nothing_hears_that_the_push_waits(always: Any) -> 
         def test_push(self) -> None:
             with testing.fake() as jobs:
                 mail.perform_async(1)
-                with self.assertRaisesRegex(
-                    AssertionError, "commit of a transaction: 1;.*captureOn"
-                ):
+                with pytest.raises(AssertionError, match=r"a transaction: 1;.*captureOn"):
                     jobs.enqueued(mail)
                 with self.captureOnCommitCallbacks(execute=True):
                     mail.perform_async(2)

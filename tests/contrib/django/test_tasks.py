@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -34,7 +34,7 @@ from django.tasks.exceptions import (
 from django.tasks.signals import task_enqueued, task_finished, task_started
 
 from forkq.client import transactions
-from forkq.errors import ForkqError
+from forkq.errors import ForkqError, InvalidJob
 from tests.contrib.django.run_here import run_waiting
 
 BACKEND = "forkq.contrib.django.tasks.ForkqBackend"
@@ -135,13 +135,29 @@ def test_what_django_refuses_is_refused(made: Any) -> None:
     for changes in ({"priority": 3}, {"queue_name": "unknown"}):
         with pytest.raises(InvalidTask):
             made(add).using(**changes)
-    with pytest.raises(TypeError, match="Unsupported type"):
+    with pytest.raises(TypeError, match="JSON does not know"):
         made(add).enqueue(object(), 1)
     result = made(add).enqueue(1, 2)
     with pytest.raises(TaskResultMismatch):
         made(explode).get_result(result.id)
     with pytest.raises(TaskResultDoesNotExist):
         made(add).get_result("123")
+
+
+def test_a_call_that_does_not_fit_is_refused_where_it_is_made(made: Any, redis: Redis) -> None:
+    """As a push of forkq's own: with the parameters, or with what to pass instead."""
+    refused: list[tuple[Callable[[], Any], str]] = [
+        (lambda: made(add).enqueue(1), r"test_tasks\.add' takes \(first: '?int.*missing.*'second'"),
+        (lambda: made(add).enqueue(1, second=2, third=3), "unexpected keyword argument 'third'"),
+        (lambda: made(takes_context=True)(attempt).enqueue(), r"takes \(wanted: '?int"),
+        (lambda: made(add).enqueue(timezone.now(), 1), r"args\[0\] is a datetime.*isoformat"),
+        (lambda: made(add).enqueue(1, second=[{"at": timezone.now()}]), "datetime.*isoformat"),
+    ]
+    for call, problem in refused:
+        with pytest.raises(InvalidJob, match=problem) as raised:
+            call()
+        assert isinstance(raised.value, TypeError)  # as Django's own backends raise
+    assert not redis.keys("*")
 
 
 def test_a_record_that_another_process_has_damaged_does_not_exist(made: Any, redis: Redis) -> None:
