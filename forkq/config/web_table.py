@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from dataclasses import dataclass, field
 from typing import Annotated, Final
@@ -46,6 +47,18 @@ def _check_callable(text: str) -> str:
     return text
 
 
+def _check_networks(texts: tuple[str, ...]) -> tuple[str, ...]:
+    for text in texts:
+        try:
+            ipaddress.ip_network(text, strict=False)
+        except ValueError:
+            raise ConfigError(
+                f'expected addresses or networks, such as "10.0.0.5" or "10.0.0.0/24", found '
+                f'"{text}"'
+            ) from None
+    return texts
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebTable:
     """``[web]``. An empty string is a setting that is not there."""
@@ -59,8 +72,11 @@ class WebTable:
         ("FORKQ_WEB_PASSWORD_HASH",),
     )] = field(default="", repr=False)  # fmt: skip
     user_header: Annotated[str, _HEADER, Key(
-        "The header in which a reverse proxy names the user; only the proxy may reach `listen`."
+        "The header in which a reverse proxy names the user; it is believed from `proxies` alone."
     )] = ""  # fmt: skip
+    proxies: Annotated[tuple[str, ...], _check_networks, Key(
+        "The addresses or networks of the reverse proxies whose `user_header` is believed."
+    )] = ("127.0.0.1", "::1")  # fmt: skip
     authenticate: Annotated[str, _check_callable, Key(
         "A function `module:name` of your own: it gets the request, and returns the name of the "
         "user, or None."

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from .access import by_header
 from .app import create_app
 from .settings import WebSettings
 
-__all__ = ["WebSettings", "create_app"]
+__all__ = ["WebSettings", "by_header", "create_app"]

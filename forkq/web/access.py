@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib
 import ipaddress
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
 
 from starlette.requests import HTTPConnection
 
@@ -13,6 +13,8 @@ from ..config.web_table import WebTable, address_of
 from ..errors import ConfigError
 from .settings import Authenticate, WebSettings
 from .sign_in import BasicPassword
+
+_Network: TypeAlias = "ipaddress.IPv4Network | ipaddress.IPv6Network"
 
 
 def settings_of(table: WebTable) -> WebSettings:
@@ -50,18 +52,32 @@ def _authenticate(table: WebTable) -> Authenticate | None:
     if table.authenticate:
         return _function("web.authenticate", table.authenticate)
     if table.user_header:
-        return _by_header(table.user_header)
+        return by_header(table.user_header, table.proxies)
     return BasicPassword(table.password_hash) if table.password_hash else None
 
 
-def _by_header(name: str) -> Authenticate:
-    """The user that the reverse proxy names; None if it names none, or if there are two."""
+def by_header(name: str, proxies: Iterable[str]) -> Authenticate:
+    """The user that a reverse proxy names in the header ``name``. None if it names none or two, and
+    if the request does not come from one of ``proxies`` (addresses or networks): any client can
+    send a header."""
+    networks = [ipaddress.ip_network(each, strict=False) for each in proxies]
 
-    def user_of(request: HTTPConnection) -> str | None:
+    async def user_of(request: HTTPConnection) -> str | None:
+        if not _is_within(request.client.host if request.client else "", networks):
+            return None
         found = request.headers.getlist(name)
         return found[0] if len(found) == 1 and found[0] else None
 
     return user_of
+
+
+def _is_within(host: str, networks: Iterable[_Network]) -> bool:
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:  # a Unix socket has none
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return any((mapped or address) in network for network in networks)
 
 
 def _function(key: str, target: str) -> Callable[..., Any]:

@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 import forkq
 from forkq.config.web_table import WebTable
 from forkq.errors import ConfigError
-from forkq.web import WebSettings, audit
+from forkq.web import WebSettings, audit, by_header
 from forkq.web.access import settings_of
 from forkq.web.passwords import hash_password
 from tests.web.shared import HOSTILE, act, client_of, token
@@ -235,12 +235,30 @@ class TestConfiguration:
             settings_of(WebTable(authorize=target))
 
     def test_the_header_of_a_proxy_names_the_user(self) -> None:
-        settings = settings_of(WebTable(listen="0.0.0.0:1", user_header="X-User"))
+        settings = settings_of(
+            WebTable(listen="0.0.0.0:1", user_header="X-User", proxies=("192.0.2.0/24",))
+        )
         client = client_of(settings, client=("192.0.2.1", 1))
         assert client.get("/static/forkq.css", headers={"X-User": "ann"}).status_code == 200
         assert client.get("/static/forkq.css").status_code == 401
         two = [("X-User", "ann"), ("X-User", "bob")]
         assert client.get("/static/forkq.css", headers=two).status_code == 401
+        mapped = client_of(settings, client=("::ffff:192.0.2.1", 1))
+        assert mapped.get("/static/forkq.css", headers={"X-User": "ann"}).status_code == 200
+
+    @pytest.mark.parametrize("peer", ["192.0.3.1", "127.0.0.1", "2001:db8::1", ""])
+    def test_the_header_is_believed_from_the_named_proxies_alone(self, peer: str) -> None:
+        """``curl -H 'X-User: boss'`` would have every action."""
+        by_name = WebSettings(authenticate=by_header("X-User", ["192.0.2.0/24"]))
+        client = client_of(by_name, client=(peer, 1))
+        assert client.get("/static/forkq.css", headers={"X-User": "boss"}).status_code == 401
+
+    def test_without_names_the_loopback_is_believed(self) -> None:
+        settings = settings_of(WebTable(listen="0.0.0.0:1", user_header="X-User"))
+        for peer, status in (("127.0.0.1", 200), ("::1", 200), ("192.0.2.1", 401)):
+            client = client_of(settings, client=(peer, 1))
+            answer = client.get("/static/forkq.css", headers={"X-User": "ann"})
+            assert answer.status_code == status
 
     def test_only_the_hosts_that_are_named_are_served(self) -> None:
         settings = WebSettings(authenticate=lambda _: "ann", hosts=("jobs.example",))

@@ -97,6 +97,7 @@ class TestEveryKey:
         listen = "[::1]:80"
         password_hash = "scrypt:1:2:3:c2FsdA==:aGFzaA=="
         user_header = "X-User"
+        proxies = ["10.0.0.0/8"]
         authenticate = "app.web:who"
         authorize = "app.web:may"
         hosts = "jobs.example.org"
@@ -174,7 +175,7 @@ class TestEveryKey:
             web=WebTable(
                 listen="[::1]:80", password_hash="scrypt:1:2:3:c2FsdA==:aGFzaA==",
                 user_header="X-User", authenticate="app.web:who", authorize="app.web:may",
-                hosts=("jobs.example.org",), read_only=True,
+                proxies=("10.0.0.0/8",), hosts=("jobs.example.org",), read_only=True,
             ),
             capsules=(
                 Capsule(
@@ -275,6 +276,7 @@ class TestEveryKey:
             ("web.password_hash", '"secret"', "what `forkq web hash-password` prints"),
             ("web.authorize", '"app"', '"module:function"'),
             ("web.user_header", '"A B"', "the name of a header"),
+            ("web.proxies", '["proxy"]', 'addresses or networks, such as "10.0.0.5"'),
             ("log.max_job_lines", "-1", "a whole number from 0 to 1000000000, found"),
             ("log.done_every", "0", "a whole number from 1 to 1000000000, found"),
             ("log.takeover", '"no"', 'true or false, found the string "no"'),
