@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import update_wrapper
 from types import FrameType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, ParamSpec, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Final,
+    Generic,
+    ParamSpec,
+    TypeAlias,
+    TypeVar,
+    overload,
+)
 
 from . import registry
 from .current_job import CurrentJob
-from .errors import InvalidJob, MissingAttribute
+from .errors import InvalidJob, MissingAttribute, shown
 from .push import (
     Parameters,
     PerformAsync,
@@ -34,6 +44,8 @@ _HOOKS: Final = {
     "retries_exhausted": ("job", "exception"),
 }
 
+Errors: TypeAlias = "type[BaseException] | Sequence[type[BaseException]]"
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -45,8 +57,12 @@ class Job:
     module.qualname) with those options. A class without ``perform`` is a base for others, which
     inherit its options.
 
-    Hooks, all optional: ``retry_in(count, exception, job)`` returns seconds, DISCARD or KILL;
-    ``retries_exhausted(job, exception)`` may return DISCARD.
+    ``retry_on`` are the only errors after which it is tried again; any other buries it at once.
+    ``discard_on`` are errors that drop it, as DISCARD does. Each is an exception class or several.
+
+    Hooks, all optional: ``retry_in(count, exception, job)`` returns a timedelta, which is exact,
+    seconds, to which forkq adds a jitter, DISCARD or KILL; ``retries_exhausted(job, exception)``
+    may return DISCARD.
     """
 
     perform: Callable[..., Any]
@@ -60,6 +76,8 @@ class Job:
 
     _running: CurrentJob | None = None
     _options: ClassVar[Mapping[str, Any]] = {}
+    _retry_on: ClassVar[tuple[type[BaseException], ...]] = ()
+    _discard_on: ClassVar[tuple[type[BaseException], ...]] = ()
 
     @property
     def job(self) -> CurrentJob:
@@ -93,9 +111,20 @@ class Job:
         if self._running is not None:
             self._running.progress(done, total, note)
 
-    def __init_subclass__(cls, *, name: str | None = None, **options: Unpack[JobOptions]) -> None:
+    def __init_subclass__(
+        cls,
+        *,
+        name: str | None = None,
+        retry_on: Errors | None = None,
+        discard_on: Errors | None = None,
+        **options: Unpack[JobOptions],
+    ) -> None:
         super().__init_subclass__()
         cls._options = _checked(options, cls, cls._options)
+        if retry_on is not None:
+            cls._retry_on = _errors("retry_on", retry_on, cls)
+        if discard_on is not None:
+            cls._discard_on = _errors("discard_on", discard_on, cls)
         if not hasattr(cls, "perform"):
             return
         name = name or _full_name(cls)
@@ -144,6 +173,8 @@ def job(
     name: str | None = None,
     retry_in: registry.RetryIn | None = None,
     retries_exhausted: registry.Exhausted | None = None,
+    retry_on: Errors = (),
+    discard_on: Errors = (),
     **options: Unpack[JobOptions],
 ) -> Callable[[Callable[P, R]], FunctionJob[P, R]]: ...
 
@@ -155,10 +186,16 @@ def job(
     name: str | None = None,
     retry_in: registry.RetryIn | None = None,
     retries_exhausted: registry.Exhausted | None = None,
+    retry_on: Errors = (),
+    discard_on: Errors = (),
     **options: Unpack[JobOptions],
 ) -> Any:
     """Decorator, with or without options: makes a function a job, registered as ``name`` (default:
-    module.qualname). A job class takes the same options, and ``set`` takes them for one push."""
+    module.qualname). A job class takes the same, and ``set`` takes the options for one push.
+
+    ``retry_on`` are the only errors after which the job is tried again; any other buries it at
+    once. ``discard_on`` are errors that drop it. Each is an exception class or several.
+    """
 
     for what, hook in (("retry_in", retry_in), ("retries_exhausted", retries_exhausted)):
         if hook is not None:
@@ -172,6 +209,8 @@ def job(
             options=_checked(options, function),
             retry_in=retry_in,
             retries_exhausted=retries_exhausted,
+            retry_on=_errors("retry_on", retry_on, function),
+            discard_on=_errors("discard_on", discard_on, function),
             where=_full_name(function),
             arity=parameters.arity,
             module=function.__module__,
@@ -207,6 +246,8 @@ def _spec_of_class(cls: type[Job], name: str, parameters: Parameters) -> JobSpec
         options=cls._options,
         retry_in=hook("retry_in"),
         retries_exhausted=hook("retries_exhausted"),
+        retry_on=cls._retry_on,
+        discard_on=cls._discard_on,
         where=_full_name(cls),
         arity=parameters.arity,
         module=cls.__module__,
@@ -227,6 +268,18 @@ def _checked(
             f"{', '.join(sorted(OPTIONS))} (or .set({{{odd[0]!r}: ...}}) to send a key of your own)"
         )
     return with_options(inherited, options, thing.__qualname__)
+
+
+def _errors(option: str, given: Any, thing: Any) -> tuple[type[BaseException], ...]:
+    """The exception classes of ``retry_on`` or ``discard_on``. Raises InvalidJob."""
+    found = tuple(given) if isinstance(given, list | tuple) else (given,)
+    for each in found:
+        if not (isinstance(each, type) and issubclass(each, BaseException)):
+            raise InvalidJob(
+                f"{thing.__qualname__}: `{option}` has {shown(each)}; pass exception classes, as "
+                f"in {option}=(ConnectionError, TimeoutError)"
+            )
+    return found
 
 
 def _refuse_lazy(function: Callable[..., Any]) -> None:

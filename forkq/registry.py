@@ -54,15 +54,18 @@ class DefinedAt:
 @dataclass(frozen=True, slots=True)
 class JobSpec:
     """One registered job. ``make`` takes a CurrentJob and returns the function to call with the
-    arguments; ``options`` are the default keys of its payloads; ``where`` is the full name of its
-    definition, in ``module`` at ``place``; ``arity`` and ``parameters`` are ``arity`` and ``names``
-    of ``push.Parameters``."""
+    arguments; ``options`` are the default keys of its payloads; ``retry_on``, if it is not empty,
+    are the only errors after which it is tried again, ``discard_on`` those that drop it; ``where``
+    is the full name of its definition, in ``module`` at ``place``; ``arity`` and ``parameters`` are
+    ``arity`` and ``names`` of ``push.Parameters``."""
 
     name: str
     make: Callable[[Any], Callable[..., Any]]
     options: Mapping[str, Any] = field(default_factory=dict)
     retry_in: RetryIn | None = None
     retries_exhausted: Exhausted | None = None
+    retry_on: tuple[type[BaseException], ...] = ()
+    discard_on: tuple[type[BaseException], ...] = ()
     where: str = ""
     arity: tuple[int, float] = (0, float("inf"))
     module: str = ""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..store.find_job import Location
+from ..wire.backoff import delay_of, is_backoff
 from ..wire.payload import Payload
 from ..wire.printable import signal_name
 from .readable_job import crashes_of, moment, text
@@ -99,9 +100,10 @@ def dies_at(job: Payload, due: float) -> float | None:
     limit, count = retries_of(job), job.get("retry_count")
     if limit is None or type(count) is not int:
         return None
-    at = due
+    at, backoff = due, job.get("backoff")
     for tries in range(max(0, count) + 1, min(limit, _MOST_ESTIMATED)):
-        at += tries**4 + 15 + 5 * (tries + 1)
+        usual = tries**4 + 15 + 5 * (tries + 1)
+        at += delay_of(backoff, tries) if is_backoff(backoff) else usual
     return moment(at)
 
 

@@ -7,6 +7,7 @@ NaN, and the job would get another value than was pushed: validation.py refuses 
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import re
@@ -26,6 +27,8 @@ DEFAULT_QUEUE = "default"
 # What a push may have, unless the client is told otherwise. Ruby's parser reads 100 levels.
 MAX_SIZE: Final = 16 << 20
 MAX_NESTING: Final = 100
+# From here on a push logs a warning, once for each job.
+LARGE: Final = 100_000
 # What any process reads, also from another program. Decoders recurse in C, where only Python's
 # recursion limit stops them. If the app has raised it, deep nesting would overflow the stack.
 LARGEST: Final = 64 << 20
@@ -45,6 +48,10 @@ encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
 
 # What the encoder raises: RecursionError for nesting, the others for the values in _why_unwritable.
 UNWRITABLE = (TypeError, ValueError, RecursionError, msgspec.MsgspecError)
+
+_log: Final = logging.getLogger("forkq")
+_told_large: Final[set[str]] = set()
+_MOST_TOLD: Final = 1000  # a client may push jobs of any name
 
 _REMEDY = {
     "tuple": "pass a list",
@@ -164,12 +171,20 @@ def bounded(raw: bytes) -> bytes:
 
 
 def check_bounds(job: str, raw: bytes, size: int, nesting: int) -> None:
-    """Raises InvalidJob if ``raw``, the payload of ``job``, is larger or more deeply nested than
-    the bounds allow."""
+    """Raises InvalidJob if ``raw``, the payload of ``job``, is larger or more deeply nested. Logs a
+    warning, once for each job, if it is large."""
     found = beyond(raw, size, nesting)
     if found is not None:
         remedy = "pass an id or a file's name, or raise max_payload_size or max_nesting"
         raise InvalidJob(f"job {shown(job)}: its payload has {found}; {remedy}")
+    if len(raw) >= LARGE and job not in _told_large:
+        if len(_told_large) < _MOST_TOLD:
+            _told_large.add(job)
+        _log.warning(
+            "job %s: its payload has %s bytes, which each step of it carries, and Redis keeps in "
+            "memory; pass an id or a file's name (this is said once for each job)",
+            shown(job), f"{len(raw):,}",
+        )  # fmt: skip
 
 
 class PayloadBounds(NamedTuple):
@@ -186,7 +201,11 @@ class PayloadBounds(NamedTuple):
 
     def check(self, job: str, raw: bytes) -> None:
         """Raises InvalidJob if ``raw``, the payload of ``job``, exceeds a bound."""
-        if len(raw) > self.size or raw.count(b"[") + raw.count(b"{") > self.nesting:
+        if (
+            len(raw) > self.size
+            or len(raw) >= LARGE
+            or raw.count(b"[") + raw.count(b"{") > self.nesting
+        ):
             check_bounds(job, raw, self.size, self.nesting)
 
 
@@ -227,8 +246,22 @@ def new_jids(count: int) -> list[str]:
 
 def what_to_pass(value: Any) -> str:
     """The remedy for ``value``, of a type that JSON does not know."""
-    known = (text for base, text in remedies.items() if isinstance(value, base))
-    return _REMEDY.get(type(value).__name__) or next(known, _REMEDY_OF_OBJECTS)
+    known = next((text for base, text in remedies.items() if isinstance(value, base)), None)
+    return _REMEDY.get(type(value).__name__) or known or _by_protocol(value) or _REMEDY_OF_OBJECTS
+
+
+def _by_protocol(value: Any) -> str | None:
+    """The remedy for enums, dataclasses and models of pydantic and msgspec; None for others."""
+    enums = sys.modules.get("enum")
+    if enums is not None and isinstance(value, enums.Enum):
+        return "pass its .value"
+    if hasattr(value, "__dataclass_fields__"):
+        return "pass dataclasses.asdict(value)"
+    if hasattr(value, "__struct_fields__"):
+        return "pass msgspec.to_builtins(value)"
+    if callable(getattr(value, "model_dump", None)):
+        return 'pass value.model_dump(mode="json")'
+    return None
 
 
 def _first_unwritable(job: Payload) -> str | None:

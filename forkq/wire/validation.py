@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, TypeAlias, TypedDict, get_type_hints
 
 from ..errors import InvalidJob, callers_level, shown
+from .backoff import Backoff, is_backoff, stored_backoff
 from .payload import DEEPEST, DEFAULT_QUEUE, Payload, what_to_pass
 
 StrictArgs: TypeAlias = Literal["raise", "warn", "off"]
@@ -32,10 +33,12 @@ _LONGEST: Final = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Which values an option can have: ``fits`` says so of one, ``expected`` in words."""
+    """Which values an option can have: ``fits`` says so of one, ``expected`` in words. ``stored``
+    turns one into what the payload has."""
 
     fits: Callable[[Any], bool]
     expected: str
+    stored: Callable[[Any], Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,9 @@ _ON_CRASH: Final = Values(
     lambda value: value in ("dead", "requeue", "discard"), "one of dead, requeue, discard"
 )
 _TAGS: Final = Values(_is_tags, "a list of strings")
+_BACKOFF: Final = Values(
+    is_backoff, '"exponential", seconds, a timedelta, or a list of them', stored_backoff
+)
 
 
 class JobOptions(TypedDict, total=False):
@@ -97,6 +103,11 @@ class JobOptions(TypedDict, total=False):
     retry_for: Annotated[float, Option(
         "Seconds from the first failure on for which it is tried again; the count is then ignored.",
         "none", _SECONDS,
+    )]
+    backoff: Annotated[Backoff, Option(
+        "How long it waits before each retry ([retries](jobs.md#retries)): so many seconds, the "
+        "times of a list one after the other, or from 10 seconds on twice as long each time.",
+        "Sidekiq's formula", _BACKOFF,
     )]
     retry_queue: Annotated[str, Option("The queue of its retries.", "its own queue", _TEXT)]
     dead: Annotated[bool, Option(
@@ -194,13 +205,18 @@ def with_options(job: Mapping[str, Any], options: Mapping[str, Any], name: str) 
 
 def placed(job: Mapping[str, Any], options: Mapping[str, Any], name: str) -> Payload:
     """A new dict: ``job``, the keys of a payload called ``name``, and each option at its place.
-    Raises InvalidJob for a value that an option with its own place cannot have."""
+    Raises InvalidJob for a value that such an option, or one that is stored in another form, cannot
+    have."""
     changed = {**job, **options}
     for key in options:
         row = OPTIONS.get(key)
-        if row is not None and row.place:
-            if not row.values.fits(options[key]):
-                raise row.refusal(name, key, options[key])
+        if row is None or not (row.place or row.values.stored):
+            continue
+        if not row.values.fits(options[key]):
+            raise row.refusal(name, key, options[key])
+        if row.values.stored is not None:
+            changed[key] = row.values.stored(options[key])
+        if row.place:
             _put(changed, row.place.split("."), changed.pop(key))
     return changed
 

@@ -172,7 +172,7 @@ def test_a_perform_that_is_no_function_is_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"que": "x"}, "no job option 'que'; use one of backtrace, crashes, dead"),
+        ({"que": "x"}, "no job option 'que'; use one of backoff, backtrace, crashes"),
         ({"retry": "3"}, "`retry` is '3'"),
         ({"retry_for": 2e9}, "`retry_for`"),
         ({"queue": ""}, "`queue` is ''"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Annotated, Any, cast
 
 import pytest
@@ -147,3 +148,50 @@ def test_a_row_has_one_sentence() -> None:
 def test_every_option_has_a_check(option: dict[str, Any]) -> None:
     with pytest.raises(InvalidJob, match=f"`{next(iter(option))}` is "):
         define(**option)(lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("given", "stored"),
+    [
+        ("exponential", "exponential"),
+        (5, 5),
+        (timedelta(minutes=1), 60.0),
+        ((1, timedelta(seconds=2)), [1, 2.0]),
+    ],
+)
+def test_a_backoff_travels_in_seconds(
+    pushed: testing.RecordedJobs, given: Any, stored: Any
+) -> None:
+    forkq.job(name="slow", backoff=given)(lambda: None).perform_async()
+    assert payload_of(pushed) == {"backoff": stored}
+    forkq.job(name="plain")(lambda: None).set(backoff=given).perform_async()
+    assert payload_of(pushed) == {"backoff": stored}
+
+
+@pytest.mark.parametrize("wrong", ["linear", 0, -1, [], [1, 0], timedelta(0), True, None, 1e10])
+def test_a_backoff_that_is_none_is_refused(wrong: Any) -> None:
+    with pytest.raises(InvalidJob, match=r"`backoff` is .*a timedelta, or a list of them"):
+        forkq.job(backoff=wrong)(lambda: None)
+
+
+class Away(Exception):
+    """Of a service."""
+
+
+def test_a_class_and_a_function_name_errors_and_a_class_inherits_them() -> None:
+    class Calls(forkq.Job, retry_on=Away, discard_on=[KeyError]):
+        """A base."""
+
+    class Call(Calls, name="Call"):
+        def perform(self) -> None: ...
+
+    forkq.job(name="call", retry_on=(Away,), discard_on=KeyError)(lambda: None)
+    for name in ("Call", "call"):
+        found = registry.lookup(name)
+        assert (found.retry_on, found.discard_on) == ((Away,), (KeyError,))
+
+
+@pytest.mark.parametrize("wrong", ["KeyError", [KeyError()], int, {"a": 1}])
+def test_what_is_no_exception_class_is_refused(wrong: Any) -> None:
+    with pytest.raises(InvalidJob, match=r"`retry_on` has .*pass exception classes"):
+        forkq.job(retry_on=wrong)(lambda: None)

@@ -12,6 +12,7 @@ import sys
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -19,6 +20,7 @@ import msgspec
 from ...errors import Crashed, InvalidJob, MalformedPayload, UnknownVersion, shown
 from ...registry import DISCARD, KILL, JobSpec, call_hook
 from ...wire import marks
+from ...wire.backoff import EXPONENTIAL, SPREAD, delay_of, is_backoff
 from ...wire.lease import UnitOfWork
 from ...wire.malformed import wrap_malformed
 from ...wire.payload import Payload, dumps, loads
@@ -85,12 +87,27 @@ def decide(
         return _after_crashes(job, unit, error, add_problem)
     if isinstance(error, UnknownVersion):
         return _buried(job, unit, error, add_problem)
+    if spec is not None and isinstance(error, spec.discard_on):
+        return Drop(None)
     limit = _limit(job, spec, add_problem)
     if limit is None:
         return Drop(job)
     count = _record(job, unit, error)
-    if _exhausted(job, count, limit):
+    is_final = spec is not None and spec.retry_on and not isinstance(error, spec.retry_on)
+    if is_final or _exhausted(job, count, limit):
         return _give_up(job, unit, spec, error, add_problem)
+    return _again(job, unit, spec, error, add_problem)
+
+
+def _again(
+    job: Payload,
+    unit: UnitOfWork,
+    spec: JobSpec | None,
+    error: BaseException,
+    add_problem: AddProblem,
+) -> Decision:
+    """It has attempts left: the hook may say otherwise."""
+    count = int(job["retry_count"])
     verdict, delay = _delay(job, spec, count, error, add_problem)
     if verdict == DISCARD:
         return Drop(None)
@@ -200,11 +217,20 @@ def _delay(
             add_problem(bad, "retry_in failed; the default delay is used")
     if isinstance(wanted, str) and wanted in (DISCARD, KILL):
         return str(wanted), 0.0
+    if isinstance(wanted, timedelta) and wanted > timedelta():
+        return "", wanted.total_seconds()
     tries = min(count, _TRIES_CEILING)
     usable = type(wanted) in (int, float) and 0 < wanted <= sys.float_info.max
     if wanted is not None and not usable:
         odd = InvalidJob(f"retry_in returned {_value_text(wanted)}")
-        add_problem(odd, "retry_in returned no positive number; the default delay is used")
+        add_problem(odd, "retry_in returned no positive delay; the default delay is used")
+    if not usable and "backoff" in job:
+        if is_backoff(job["backoff"]):
+            spread = SPREAD if job["backoff"] == EXPONENTIAL else 1.0
+            return "", delay_of(job["backoff"], tries) * random.uniform(1.0, spread)
+        add_problem(
+            InvalidJob(f"backoff is {_value_text(job['backoff'])}"), "the default delay is used"
+        )
     base = float(wanted) if usable else tries**4 + 15.0
     return "", base + random.uniform(0, 10 * (tries + 1))
 

@@ -108,11 +108,12 @@ def _is_open(connection: BaseDatabaseWrapper) -> bool:
 def _of_caller() -> list[BaseDatabaseWrapper]:
     """The connections of this thread that have been used. Those of a coroutine are in the thread
     that waits for it in ``async_to_sync``: Django runs its queries there."""
-    found = connections.all(initialized_only=True)
+    found = list(connections.all(initialized_only=True))
     executor = getattr(AsyncToSync.executors, "current", None)
     waits = getattr(executor, "_work_thread", None)
     if waits is None or waits is threading.current_thread():
         return found
     with _lock:
         made = list(_made)
-    return [*found, *(each for each in made if each._thread_ident == waits.ident)]
+    there = (each for each in made if getattr(each, "_thread_ident", None) == waits.ident)
+    return [*found, *there]

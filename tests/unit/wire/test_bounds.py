@@ -5,16 +5,21 @@ from __future__ import annotations
 import subprocess
 import sys
 import tracemalloc
+from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
+import msgspec
 import pytest
 
 from forkq.errors import ConfigError, InvalidJob, MalformedPayload
 from forkq.wire.malformed import wrap_malformed
 from forkq.wire.payload import (
     DEEPEST,
+    LARGE,
     LARGEST,
     MAX_NESTING,
+    PayloadBounds,
     _nesting,
     bounded,
     check_bounds,
@@ -163,3 +168,49 @@ def test_to_name_a_job_takes_no_more_memory_than_its_payload() -> None:
     finally:
         tracemalloc.stop()
     assert peak < 2 * len(raw)
+
+
+def test_a_large_payload_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    """The remedy comes before the bound: it is the same."""
+    bounds = PayloadBounds()
+    large = {"class": "tests.Large", "args": ["x" * LARGE]}
+    for _ in range(3):
+        bounds.dumps(large)
+    bounds.dumps({"class": "tests.Small", "args": ["x" * (LARGE - 100)]})
+    [record] = caplog.records
+    assert "tests.Large" in record.getMessage()
+    assert "pass an id or a file's name" in record.getMessage()
+
+
+class Color(Enum):
+    RED = 1
+
+
+@dataclass
+class Point:
+    x: int
+
+
+class Made(msgspec.Struct):
+    x: int
+
+
+class Model:
+    def model_dump(self) -> dict[str, int]:
+        return {}
+
+
+@pytest.mark.parametrize(
+    ("value", "remedy"),
+    [
+        (Color.RED, "pass its .value"),
+        (Point(1), "pass dataclasses.asdict(value)"),
+        (Made(1), "pass msgspec.to_builtins(value)"),
+        (Model(), 'pass value.model_dump(mode="json")'),
+        (object(), "pass an id"),
+    ],
+)
+def test_the_refusal_of_a_value_says_how_to_pass_it(value: Any, remedy: str) -> None:
+    with pytest.raises(InvalidJob) as refused:
+        validate({"class": "J", "args": [[value]]})
+    assert remedy in str(refused.value)

@@ -6,6 +6,8 @@ import base64
 import json
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -75,6 +77,84 @@ def buried(decision: Decision) -> dict[str, Any]:
 def delay(decision: Decision) -> float:
     assert isinstance(decision, Retry), decision
     return decision.at - now()
+
+
+# The options of a definition, and backoff
+
+
+class Flaky(Exception):
+    """Worth another try."""
+
+
+class Timeout(Flaky):
+    """Of a service."""
+
+
+def test_only_the_errors_of_retry_on_are_retried(case: Case) -> None:
+    exhausted: list[Any] = []
+    given = replace(spec(retries_exhausted=lambda *of: exhausted.append(of)), retry_on=(Flaky,))
+    assert isinstance(case.decide(job(), Timeout(), spec=given), Retry)
+    assert buried(case.decide(job(), KeyError("x"), spec=given))["error_class"] == "KeyError"
+    assert len(exhausted) == 1
+    assert isinstance(case.decide(job(dead=False), KeyError("x"), spec=given), Drop)
+
+
+def test_the_errors_of_discard_on_drop_the_job_without_death_handlers(case: Case) -> None:
+    given = replace(spec(), retry_on=(Flaky,), discard_on=(Timeout,))
+    for retry in (True, False, 0):
+        assert case.decide(job(retry=retry), Timeout(), spec=given) == Drop(None)
+    assert isinstance(case.decide(job(), Flaky(), spec=given), Retry)
+    assert isinstance(case.decide(job(), Timeout()), Retry)  # a middleware raised it
+
+
+def test_a_timedelta_of_retry_in_is_exact(case: Case) -> None:
+    given = spec(retry_in=lambda *_: timedelta(seconds=1.5))
+    for count in (0, 9):
+        again = job(retry_count=count, failed_at=1.5)
+        assert delay(case.decide(again, spec=given)) == pytest.approx(1.5, abs=0.5)
+
+
+@pytest.mark.parametrize("wanted", [timedelta(0), timedelta(seconds=-1)])
+def test_a_timedelta_that_is_not_positive_is_told(case: Case, wanted: timedelta) -> None:
+    assert 15 <= delay(case.decide(job(), spec=spec(retry_in=lambda *_: wanted))) <= 25.5
+    assert len(case.complaints) == 1
+
+
+@pytest.mark.parametrize(
+    ("backoff", "delays"),
+    [
+        (1, [1, 1, 1]),
+        (2.5, [2.5, 2.5]),
+        ([10, 30, 60], [10, 30, 60, 60, 60]),
+    ],
+)
+def test_a_backoff_is_exact(case: Case, backoff: Any, delays: list[float]) -> None:
+    for tried, expected in enumerate(delays):
+        again = {"retry_count": tried - 1, "failed_at": 1.5} if tried else {}
+        found = delay(case.decide(job(backoff=backoff, **again), spec=spec()))
+        assert found == pytest.approx(expected, abs=0.5)
+
+
+def test_an_exponential_backoff_doubles_to_an_hour(case: Case) -> None:
+    for tried, expected in enumerate([10, 20, 40, 80, 160, 320, 640, 1280, 2560, 3600, 3600]):
+        again = {"retry_count": tried - 1, "failed_at": 1.5} if tried else {}
+        found = delay(case.decide(job(backoff="exponential", **again), spec=spec()))
+        assert expected - 0.5 <= found <= expected * 1.1
+    huge = job(backoff="exponential", retry_count=10**300, failed_at=1.5, retry_for=1e9)
+    huge["failed_at"] = now() * 1000
+    assert 3599 <= delay(case.decide(huge, spec=spec())) <= 3960
+
+
+def test_the_hook_comes_before_the_backoff(case: Case) -> None:
+    given = spec(retry_in=lambda *_: timedelta(seconds=99))
+    assert delay(case.decide(job(backoff=1), spec=given)) == pytest.approx(99, abs=0.5)
+    assert delay(case.decide(job(backoff=1), spec=spec(retry_in=lambda *_: None))) <= 1.5
+
+
+@pytest.mark.parametrize("backoff", [0, -1, "soon", [], [1, "x"], None, {"a": 1}, True, 1e300])
+def test_a_backoff_of_another_program_that_is_none_is_told(case: Case, backoff: Any) -> None:
+    assert 15 <= delay(case.decide(job(backoff=backoff), spec=spec())) <= 25.5
+    assert len(case.complaints) == 1
 
 
 # 1. retry false, retry N
