@@ -11,14 +11,14 @@ _NO_RESULTS: Final = "forkq stores no results: write the result into your own ta
 _NO_WORKFLOWS: Final = (
     "forkq has no workflows: the last job pushes the next one (docs/not-included.md)"
 )
-_RETRY_IN: Final = "write a `retry_in` hook that returns the seconds"
+_BACKOFF: Final = "write `backoff=SECONDS`, or a `retry_in` hook that returns a timedelta"
 _EVERY: Final = 'write `@forkq.every("CRON", tz=...)` on the job, or `[[cron]]` in forkq.toml'
 _LEAVE_OUT: Final = "leave it out"
 _MIDDLEWARE: Final = "write a middleware in `forkq.middleware.server`"
 
 CELERY: Final = Words(
     library="celery",
-    packages=frozenset({"celery", "django_celery_beat", "django_celery_results"}),
+    packages=frozenset({"celery", "kombu", "django_celery_beat", "django_celery_results"}),
     decorators={"task": _JOB, "shared_task": _JOB, "periodic_task": _EVERY},
     options={
         "bind": "leave it out; `forkq.current_job()` has jid, queue and retry_count",
@@ -26,14 +26,14 @@ CELERY: Final = Words(
         "queue": "the same: `queue=`",
         "base": "write `class J(Base, ...)` with a `perform` method; options are inherited",
         "max_retries": "write `retry=N`; `None` (for ever): `retry_for=SECONDS`",
-        "default_retry_delay": _RETRY_IN,
-        "autoretry_for": "leave it out: every exception is retried",
+        "default_retry_delay": _BACKOFF,
+        "autoretry_for": "write `retry_on=(...)`; without it every exception is retried",
         "dont_autoretry_for": "write a `retry_in` hook that returns `forkq.KILL` for these",
-        "retry_kwargs": "write `retry=N` for its max_retries, and `retry_in` for its countdown",
-        "retry_backoff": "leave it out: the delay grows; other figures: a `retry_in` hook",
-        "retry_backoff_max": _RETRY_IN,
-        "retry_jitter": "leave it out: forkq always adds jitter",
-        "throws": "write a `retry_in` hook that returns `forkq.DISCARD` for these",
+        "retry_kwargs": "write `retry=N` for its max_retries, and `backoff=` for its countdown",
+        "retry_backoff": 'write `backoff="exponential"`, or leave it out: the delay grows',
+        "retry_backoff_max": "write `backoff=[...]` with the seconds of each retry",
+        "retry_jitter": "leave it out: without `backoff` there is a jitter, with seconds none",
+        "throws": "write `discard_on=(...)`",
         "acks_late": "leave it out: forkq always acknowledges after the run",
         "acks_on_failure_or_timeout": _LEAVE_OUT + ": a failed job is retried, or kept as dead",
         "acks_on_failure": _LEAVE_OUT + ": a failed job is retried, or kept as dead",
@@ -76,7 +76,7 @@ CELERY: Final = Words(
         "starmap": "write `J.perform_bulk([(...), ...])`",
         "apply": "call the function itself, or test with `forkq.testing.inline()`",
         "AsyncResult": _NO_RESULTS,
-        "retry": "raise an exception: the job is retried; delay: a `retry_in` hook",
+        "retry": "raise an exception: the job is retried; delay: `backoff=`",
         "run": "call the function itself",
     },
     keywords={
@@ -91,10 +91,10 @@ CELERY: Final = Words(
         "link_error": "write a `retries_exhausted` hook, or `@forkq.on_death`",
         "retry": "leave it out: a push is never sent twice; catch `forkq.ServerUnavailable`",
         "retry_policy": "leave it out: a push is never sent twice",
-        "task_id": "write `J.set(jid=...)`, 24 hex digits; or keep the jid that a push returns",
+        "task_id": 'write `J.set({"jid": ...})`, 24 hex digits; or keep the jid of the push',
         "serializer": "leave it out: arguments are JSON",
         "compression": "leave it out: payloads are plain JSON",
-        "headers": "write `J.set(my_key=...)`: unknown keys travel in the payload",
+        "headers": 'write `J.set({"my_key": ...})`: unknown keys travel in the payload',
         "soft_time_limit": "write `J.set(timeout=SECONDS)`",
         "time_limit": "write `J.set(hard_timeout=SECONDS)`",
         "ignore_result": "leave it out: forkq stores no results",
@@ -139,12 +139,39 @@ CELERY: Final = Words(
         "setup_logging": "leave it out: forkq respects your `logging` (docs/logging.md)",
         "after_setup_logger": "leave it out: forkq respects your `logging` (docs/logging.md)",
         "beat_init": 'write `@forkq.on("leader")`',
+        "Queue": "write `queues` under `[capsules.NAME]`",
+        "Exchange": "no such thing: there are only queues",
+        "inspect": "write `forkq.api.running()`, `forkq.api.processes()` or `forkq.api.stats()`",
         "PeriodicTask": "write `forkq.api.cron.add(...)`",
         "CrontabSchedule": "write `forkq.api.cron.add(...)`",
         "TaskResult": _NO_RESULTS,
     },
+    owned={
+        "control.revoke": "no such thing: a middleware looks at a key (docs/not-included.md)",
+        "control.terminate": "no such thing: give the job a `timeout`",
+        "control.inspect": "write `forkq.api.running()`, `forkq.api.processes()`, `.stats()`",
+        "control.purge": "write `forkq.Queue(NAME).clear()`",
+        "control.rate_limit": 'write `forkq.Queue(NAME).set_limits(rate="100/minute")`',
+        "control.broadcast": "write `forkq.api.processes()`, and act on each",
+        "control.shutdown": "run `forkq stop`",
+        "control.ping": "write `forkq.api.processes()`",
+        "control.add_consumer": "write `queues` under `[capsules.NAME]`",
+    },
+    results={
+        **dict.fromkeys(
+            ("get", "result", "wait", "collect", "join", "children", "forget"), _NO_RESULTS
+        ),
+        **dict.fromkeys(
+            ("ready", "successful", "failed", "state", "status", "info"),
+            "write `forkq.is_alive(jid)`, or `forkq.api.find(jid)`: where it is",
+        ),
+        "id": "a push returns the jid itself, a string",
+        "task_id": "a push returns the jid itself, a string",
+        "revoke": "no such thing: a middleware looks at a key (docs/not-included.md)",
+    },
+    makers=frozenset({"AsyncResult", "GroupResult", "send_task"}),
     bound={
-        "retry": "raise an exception: the job is retried; delay: a `retry_in` hook",
+        "retry": "raise an exception: the job is retried; delay: `backoff=`",
         "request": "write `forkq.current_job()`: jid, queue, retry_count, payload",
         "update_state": "write `forkq.current_job().progress(done, total, note)`",
         "replace": _NO_WORKFLOWS,
@@ -171,7 +198,7 @@ CELERY: Final = Words(
         "task_default_rate_limit": "write `[rates]`, for each queue",
         "task_annotations": "write the options at each job",
         "task_publish_retry": "leave it out: a push is never sent twice",
-        "timezone": "write `tz` at each periodic job",
+        "timezone": "write `cron_tz` under `[forkq]`, or `tz` at each periodic job",
         "enable_utc": "leave it out",
         "imports": "write `app` under `[forkq]`",
         "include": "write `app` under `[forkq]`",

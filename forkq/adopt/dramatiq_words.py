@@ -10,14 +10,14 @@ _NO_RESULTS: Final = "forkq stores no results: write the result into your own ta
 _NO_WORKFLOWS: Final = (
     "forkq has no workflows: the last job pushes the next one (docs/not-included.md)"
 )
-_RETRY_IN: Final = "write a `retry_in` hook that returns seconds, not milliseconds"
+_BACKOFF: Final = "write `backoff=`: seconds, not milliseconds, or a list of them"
 _OPTIONS: Final = {
     "queue_name": "write `queue=`",
     "max_retries": "write `retry=N`; 0: `retry=False`. Without it forkq retries 25 times",
-    "min_backoff": _RETRY_IN,
-    "max_backoff": _RETRY_IN,
+    "min_backoff": _BACKOFF,
+    "max_backoff": _BACKOFF,
     "retry_when": "write a `retry_in` hook that returns `forkq.KILL` where it was false",
-    "throws": "write a `retry_in` hook that returns `forkq.KILL` for these",
+    "throws": "write `discard_on=(...)`, or a hook that returns `forkq.KILL` to keep the job",
     "on_retry_exhausted": "write a `retries_exhausted` hook that pushes the job",
     "time_limit": "write `timeout=SECONDS` (it was milliseconds); the default is no limit",
     "max_age": "no such thing: check the age in the job (docs/not-included.md)",
@@ -70,7 +70,7 @@ DRAMATIQ: Final = Words(
         "Middleware": "write functions in `forkq.middleware.server` and `.client`",
         "CurrentMessage": "write `forkq.current_job()`",
         "Results": _NO_RESULTS,
-        "Retry": "raise any exception; a delay: a `retry_in` hook",
+        "Retry": "raise any exception; a delay: `backoff=`",
         "TimeLimitExceeded": "write `forkq.TimeLimit`; it is no `Exception`",
         "Shutdown": "write `forkq.Shutdown`, or ask `forkq.stopping()`",
         "AsyncIO": "a job is a plain function: `asyncio.run(...)` inside of it",
@@ -79,6 +79,10 @@ DRAMATIQ: Final = Words(
         "WindowRateLimiter": "write `[rates]` in forkq.toml, for a queue",
         "cron": 'write `@forkq.every("CRON")`',
         "PeriodiqMiddleware": "leave it out: the clock runs periodic jobs",
+    },
+    results={
+        "get_result": _NO_RESULTS,
+        "message_id": "a push returns the jid itself, a string",
     },
     settings={
         "dramatiq_broker": "write `FORKQ` in Django's settings (docs/django.md)",

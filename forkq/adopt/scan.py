@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -14,7 +15,15 @@ from .source import Source, imported, is_decorator, jobs_of, last_name
 from .words import Words
 
 LIBRARIES: Final = (CELERY, RQ, DRAMATIQ)
+# What is imported from a library and is a module itself, with words of its own.
+MODULES: Final = frozenset({"signals", "schedules", "result", "exceptions", "canvas", "models"})
+# The calls that push, whose result is asked later.
+PUSHES: Final = frozenset(
+    {"delay", "apply_async", "send_task", "send", "send_with_options"}
+    | {"enqueue", "enqueue_call", "enqueue_in", "enqueue_at"}
+)
 _WIDTH: Final = 76
+_DOCS: Final = "https://github.com/forkq/forkq/blob/main/docs/"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -28,12 +37,17 @@ class ToMigrate:
     instead: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """The place for --json."""
-        return asdict(self)
+        """For --json."""
+        return {**asdict(self), "instead": [_with_addresses(each) for each in self.instead]}
 
     def __str__(self) -> str:
-        lines = (f"    {sentence}" for sentence in self.instead)
+        lines = (f"    {_with_addresses(sentence)}" for sentence in self.instead)
         return "\n".join((f"{self.file}:{self.line}  {self.what}  ({self.library})", *lines))
+
+
+def _with_addresses(sentence: str) -> str:
+    """With the address of a document that it names: the reader may have no checkout of forkq."""
+    return re.sub(r"\bdocs/(?=[a-z-]+\.md)", _DOCS, sentence)
 
 
 def places(sources: Sequence[Source]) -> list[ToMigrate]:
@@ -81,6 +95,7 @@ class _Scan(ast.NodeVisitor):
         self._others = others
         self._imported = imported(source.tree, words.packages)
         self._bound = ""
+        self._results: set[str] = set()
         self._is_configuration = words is CELERY and "celeryconfig" in source.path.name
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
@@ -104,14 +119,40 @@ class _Scan(ast.NodeVisitor):
         owner = node.value.id if isinstance(node.value, ast.Name) else None
         if owner is not None and owner == self._bound:
             self._add(node, self._sentences(self._words.bound, [node.attr]))
-        elif owner is not None and self._imported.get(owner) == "":
+        elif self._is_module(node.value):
             self._name(node, node.attr)
+        elif self._is_result(node.value):
+            self._add(node, self._sentences(self._words.results, [node.attr]))
         self.generic_visit(node)
 
     def visit_Assign(self, node: ast.Assign) -> None:
         for target in node.targets:
             self._setting(node, target)
+            if isinstance(target, ast.Name) and self._makes_result(node.value):
+                self._results.add(target.id)
         self.generic_visit(node)
+
+    def _is_module(self, node: ast.expr) -> bool:
+        """Whether it is the library or a module of it: ``celery``, ``celery.signals``, or
+        ``signals`` after ``from celery import signals``."""
+        if isinstance(node, ast.Attribute):
+            return node.attr.islower() and self._is_module(node.value)
+        original = self._imported.get(node.id) if isinstance(node, ast.Name) else None
+        return original == "" or (original is not None and original in MODULES)
+
+    def _is_result(self, node: ast.expr) -> bool:
+        """Whether it is what a push has returned."""
+        return (isinstance(node, ast.Name) and node.id in self._results) or self._makes_result(node)
+
+    def _makes_result(self, node: ast.expr) -> bool:
+        if not isinstance(node, ast.Call):
+            return False
+        if not isinstance(node.func, ast.Attribute):
+            return self._imported.get(last_name(node), "") in self._words.makers
+        name, owner = node.func.attr, last_name(node.func.value)
+        if name in self._words.makers or (owner in self._jobs and name in PUSHES):
+            return True
+        return name in PUSHES and name in self._words.calls and owner not in self._others
 
     def _decorator(
         self, decorator: ast.expr, function: ast.FunctionDef | ast.AsyncFunctionDef
@@ -141,6 +182,8 @@ class _Scan(ast.NodeVisitor):
         sentence = self._words.calls.get(method.attr) if owner not in self._others else None
         if sentence is None and owner in self._jobs:
             sentence = self._words.job_calls.get(method.attr)
+        if sentence is None:
+            sentence = self._words.owned.get(f"{owner}.{method.attr}")
         if sentence is not None:
             keywords = self._sentences(self._words.keywords, _keywords(node))
             self._add(node, [sentence, *keywords])

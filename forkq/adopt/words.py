@@ -13,7 +13,9 @@ class Words:
 
     ``decorators`` and their keywords, ``options``; ``calls``, methods that are rare enough to be
     known by their name; ``job_calls``, methods of a decorated function; ``keywords`` of both;
-    ``names`` that are imported; ``bound``, what stands on the first argument of a bound task;
+    ``owned``, methods that are known with their owner, as in "control.revoke"; ``results``, what is
+    asked of what a push returns, or of what ``makers`` return; ``names`` that are imported;
+    ``bound``, what stands on the first argument of a bound task;
     ``settings``, in lower case; ``setting_prefix`` stands before them in Django's settings."""
 
     library: str
@@ -24,6 +26,9 @@ class Words:
     job_calls: Mapping[str, str]
     keywords: Mapping[str, str]
     names: Mapping[str, str]
+    owned: Mapping[str, str] = field(default_factory=dict)
+    results: Mapping[str, str] = field(default_factory=dict)
+    makers: frozenset[str] = frozenset()
     bound: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
     setting_prefix: str = ""

@@ -22,6 +22,8 @@ _TITLES: Final = (
     ("calls", "Calls"),
     ("job_calls", "Calls on a decorated function"),
     ("keywords", "Keywords of these calls"),
+    ("owned", "Calls on an object"),
+    ("results", "On what a push returns, and on a job that was fetched"),
     ("bound", "On the first argument of a bound task"),
     ("names", "Imported names: classes, functions, signals, errors"),
     ("settings", "Settings"),

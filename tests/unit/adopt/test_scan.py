@@ -142,6 +142,71 @@ def test_dramatiq(tmp_path: Path) -> None:
     assert lines["web.py:7"].endswith("args | delay")
 
 
+SIGNALS = [
+    "from celery import signals\n\n@signals.task_failure.connect\ndef f(**_): ...\n",
+    "import celery.signals\n\n@celery.signals.task_failure.connect\ndef f(**_): ...\n",
+    "import celery.signals as s\n\n@s.task_failure.connect\ndef f(**_): ...\n",
+    "from celery import signals as s\n\n@s.task_failure.connect\ndef f(**_): ...\n",
+    "import celery\n\n@celery.signals.task_failure.connect\ndef f(**_): ...\n",
+    "from celery.signals import task_failure as t\n\n@t.connect\ndef f(**_): ...\n",
+]
+
+
+@pytest.mark.parametrize("text", SIGNALS)
+def test_signals_are_found_in_every_form_of_import(tmp_path: Path, text: str) -> None:
+    assert found(tmp_path, {"a.py": text}) == {"a.py:3": "task_failure"}
+
+
+def test_what_is_asked_of_a_result_is_found(tmp_path: Path) -> None:
+    """And nothing that is asked of another object."""
+    text = """\
+from celery import shared_task
+from celery.result import AsyncResult
+from kombu import Exchange, Queue
+@shared_task
+def add(x): ...
+def view(app, request):
+    made = add.delay(1)
+    print(made.get(timeout=1), made.status)
+    add.apply_async((1,)).get()
+    app.control.revoke(made.id, terminate=True)
+    AsyncResult("x").ready()
+    request.get("x")
+    request.status = {}.get("y")
+QUEUES = [Queue("mail", Exchange("mail"))]
+"""
+    lines = found(tmp_path, {"a.py": text})
+    assert set(lines) == {f"a.py:{line}" for line in (4, 7, 8, 9, 10, 11, 14)}
+    assert {"get", "status"} <= set(lines["a.py:8"].split(" | "))
+    assert "Queue" in lines["a.py:14"]
+    assert "Exchange" in lines["a.py:14"]
+
+
+def test_what_is_asked_of_a_job_of_rq_is_found(tmp_path: Path) -> None:
+    text = """\
+from rq import Queue, get_current_job
+from rq.job import Job
+q = Queue()
+job = q.enqueue(print)
+job.meta["a"] = 1
+print(job.get_status(), job.return_value())
+Job.fetch("x").cancel()
+get_current_job().save_meta()
+print.meta
+"""
+    lines = found(tmp_path, {"a.py": text})
+    assert set(lines) == {f"a.py:{line}" for line in (3, 4, 5, 6, 7, 8)}
+    assert "cancel" in lines["a.py:7"]
+
+
+def test_documents_have_an_address(tmp_path: Path) -> None:
+    """A reader may have no checkout of forkq."""
+    text = "from celery import chain\nchain()\n"
+    address = "https://github.com/forkq/forkq/blob/main/docs/not-included.md"
+    assert address in run(tmp_path, {"a.py": text}).stdout
+    assert address in run(tmp_path, {"a.py": text}, "--json").stdout
+
+
 def test_what_a_reader_sees(tmp_path: Path) -> None:
     result = run(tmp_path, DRAMATIQ)
     assert f"{tmp_path}/web.py:6  welcome.send(7)  (dramatiq)" in result.stdout
