@@ -5,6 +5,7 @@ The processor sets it; the job's own code reads it. No Redis: the heartbeat send
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, Final, cast
 
@@ -57,10 +58,10 @@ class CurrentJob:
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
         """Reports the progress of this job: ``done`` of ``total``, and a note.
 
-        A call takes about a microsecond. The next heartbeat sends the latest report to Redis, and
-        ``forkq running`` and ``forkq stuck`` show it. A wrong value never fails the job: what is no
-        finite number counts as not given (``done`` stays as it was), and a long note is cut. Each
-        call shows that the job is not stuck.
+        A call takes about a microsecond. The latest report is in Redis within a second, and at most
+        once a second; ``forkq.api.progress``, ``forkq running`` and ``forkq stuck`` show it. A
+        wrong value never fails the job: what is no finite number counts as not given (``done``
+        stays as it was), and a long note is cut. Each call shows that the job is not stuck.
         """
         unit = self._unit
         if unit is None:
@@ -72,6 +73,17 @@ class CurrentJob:
         if type(note) is not str or note:
             note = _text(note)
         unit.progress = Progress(done, total, note, now())
+        if _tell is not None:
+            _tell()
+
+
+_tell: Callable[[], None] | None = None  # the heartbeat of this child
+
+
+def tell_of_progress(call: Callable[[], None]) -> None:
+    """From now on each report of progress in this process calls ``call``. A child calls it once."""
+    global _tell  # noqa: PLW0603 - a process has one heartbeat
+    _tell = call
 
 
 _running: ContextVar[CurrentJob | None] = ContextVar("forkq_running", default=None)

@@ -29,7 +29,7 @@ from .processes import Process, ProcessSet, Tree, processes
 from .queue import Queue
 from .queue_report import Hold, QueueReport, queue_reports
 from .queues import Limits, QueueState, queues
-from .running import RunningJob, WorkSet, running, stuck
+from .running import RunningJob, WorkSet, progress, running, stuck
 from .stats import Day, QueueFigures, Stats, damaged_keys, history, queue_names, stats
 
 __all__ = [
@@ -77,6 +77,7 @@ __all__ = [
     "is_alive",
     "job_set",
     "processes",
+    "progress",
     "queue_names",
     "queue_reports",
     "queues",

@@ -13,13 +13,14 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgspec
 
 from ..errors import MalformedPayload
-from ..servers import Server
+from ..servers import Server, Servers, first_found
 from ..store.find_job import Found
 from ..wire.lease import RECORD_TTL, Progress
 from ..wire.payload import bounded, loads, loads_head
 from ..wire.times import seconds
 from .door import OnServer
 from .door import server as default_server
+from .door import servers as all_servers
 from .processes import ProcessSet, identities, processes, texts
 
 # A record with fewer milliseconds left belongs to an owner that has missed two heartbeats.
@@ -130,6 +131,22 @@ def stuck(minutes: float = 10, server: Server | None = None) -> list[RunningJob]
     ServerUnavailable."""
     silent = [j for j in running(server=server) if not j.heartbeat or j.silent_for > minutes * 60]
     return sorted(silent, key=lambda job: -job.silent_for)
+
+
+def progress(jid: str, where: Server | Servers | None = None) -> Progress | None:
+    """What the job with that id has last reported, at most about a second ago; None if it does not
+    run now, or has reported nothing. Reads what the processes run, not the queues: a page may ask
+    once a second. Raises ServerUnavailable."""
+
+    def look(server: Server) -> Progress | None:
+        names = [one.identity for one in processes(server) if one.busy]
+        for raw in _threads(server, names).values():
+            found = _decoded(raw)
+            if found is not None and found[1].get("jid") == jid:
+                return found[0].progress
+        return None
+
+    return first_found(where or all_servers(), look)
 
 
 class WorkSet(OnServer):

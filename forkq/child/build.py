@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
 
-from .. import default_client
+from .. import current_job, default_client
 from ..config.capsule import Capsule
 from ..config.config import Config
 from ..cron.service import service_name
@@ -30,7 +29,7 @@ from .fetch.channel import FetchChannel
 from .fetch.fetcher import Fetcher
 from .fetch.leases import Leases
 from .fetch_turn import FetchParts, make_fetch
-from .heartbeat.beat import Heartbeat
+from .heartbeat.beat import Heartbeat, News
 from .heartbeat.lost_leases import LostLeases
 from .heartbeat.record import Record, describe
 from .heartbeat.round_trip import RoundTrip
@@ -100,7 +99,8 @@ class Builder:
         self._identity = assignment.identity
         self._keys = Keys(config.redis.prefix)
         self._outage = Outage(log)
-        self._news = threading.Event()  # makes the heartbeat beat at once
+        self._news = News()  # makes the heartbeat beat at once
+        current_job.tell_of_progress(self._news.note_progress)
 
     def build(self) -> Parts:
         """Makes all parts. Raises ForkqError if the app's periodic jobs contradict each other."""
@@ -177,21 +177,24 @@ class Builder:
                 fetch.fetcher.flush()
             return settler.again_in_time()
 
+        info = describe(self._identity, self._config, self._capsule)
+        record = Record(self._identity, self._keys, info)
         return Heartbeat(
             self._connection(),
-            self._make_tasks(fetch.channel, lost_leases),
+            self._make_tasks(record, fetch.channel, lost_leases),
             self._outage,
             self._outage.add_refusal("redis takes no heartbeat", "redis takes heartbeats again"),
             self._log,
             snapshot=snapshot,
             retry_parked=retry_parked,
+            send_progress=lambda connection, now: record.write_progress(connection, now.units),
             news=self._news,
         )
 
-    def _make_tasks(self, channel: FetchChannel, lost_leases: LostLeases) -> list[HeartbeatTask]:
-        """Makes the tasks of the heartbeat. The record comes first: all else can wait."""
-        info = describe(self._identity, self._config, self._capsule)
-        record = Record(self._identity, self._keys, info)
+    def _make_tasks(
+        self, record: Record, channel: FetchChannel, lost_leases: LostLeases
+    ) -> list[HeartbeatTask]:
+        """The record first: all else can wait."""
         round_trip = RoundTrip(self._log)
 
         def find_lost(connection: RedisConnection) -> None:

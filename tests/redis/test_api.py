@@ -733,3 +733,15 @@ def test_a_damaged_counter_is_zero_and_named(redis: Redis) -> None:
     redis.lpush("stat:processed", "no counter")
     assert api.stats().processed == 0
     assert api.damaged_keys() == ["stat:processed"]
+
+
+def test_the_progress_of_one_job(redis: Redis) -> None:
+    """A page asks for it once a second: no queue is read."""
+    at = time.time()
+    beat(redis)
+    runs_since(redis, "t1", 60, progress={"done": 3, "total": 10, "note": "x", "at": at})
+    redis.config_resetstat()
+    assert api.progress(JID) == Progress(3, 10, "x", at)
+    stats: Any = redis.info("commandstats")
+    assert not {"cmdstat_lrange", "cmdstat_hkeys", "cmdstat_hvals"} & stats.keys()
+    assert api.progress("no such job") is None

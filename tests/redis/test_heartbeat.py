@@ -16,7 +16,7 @@ from redis import Redis
 
 import forkq
 from forkq.child.failure.retry import Retry, decide
-from forkq.child.heartbeat.beat import Heartbeat
+from forkq.child.heartbeat.beat import Heartbeat, News
 from forkq.child.heartbeat.record import Record, describe
 from forkq.child.heartbeat.round_trip import RoundTrip
 from forkq.child.heartbeat.stats import Totals
@@ -73,13 +73,17 @@ class FakeChild:
         self.failures: dict[str, BaseException] = {}
         self.left = False  # whether a publish leaves something to try again
         self.connection = RedisConnection(url, timeout=timeout)
+        self.news = News()
+        record = Record(IDENTITY, Keys(), describe(IDENTITY, config, capsule))
         self.heartbeat = Heartbeat(
             self.connection,
-            self._tasks(Record(IDENTITY, Keys(), describe(IDENTITY, config, capsule))),
+            self._tasks(record),
             Outage(self.log),
             Outage(self.log, "refused", "taken"),
             self.log,
             snapshot=lambda: Snapshot(self.units, self.totals, self.quiet),
+            send_progress=lambda connection, now: record.write_progress(connection, now.units),
+            news=self.news,
         )
 
     def _tasks(self, record: Record) -> list[HeartbeatTask]:
@@ -526,3 +530,56 @@ def test_a_slow_redis_is_told_once_after_five_beats(
     assert event.startswith("slow round trips")
     assert len(values["ms"]) == 5
     assert min(values["ms"]) > 50
+
+
+# Progress
+
+
+def work_in(redis: Redis) -> list[dict[str, Any]]:
+    found: Any = redis.hvals(WORK)
+    return [json.loads(raw) for raw in found]
+
+
+def test_progress_is_sent_within_a_second_and_without_a_beat(
+    redis: Redis, child: FakeChild
+) -> None:
+    """Then at most once a second, however often a job reports."""
+    unit = child.performs()
+    child.start()
+    wait_until(lambda: len(work_in(redis)) == 1, what="the first beat")
+    begun = redis.hget(IDENTITY, "beat")
+    commands: Any = redis.info("commandstats")
+    before = commands["cmdstat_hset"]["calls"]
+    started = time.monotonic()
+    while time.monotonic() < started + 2.2:
+        unit.progress = Progress(time.monotonic() - started, 10, "", time.time())
+        child.news.note_progress()
+    done = unit.progress.done
+    wait_until(
+        lambda: work_in(redis)[0].get("progress", {}).get("done") == done,
+        deadline=within(3),
+        what="the last report",
+    )
+    assert redis.hget(IDENTITY, "beat") == begun
+    assert redis.ttl(WORK) > 0
+    commands = redis.info("commandstats")
+    writes = (commands["cmdstat_hset"]["calls"] - before) / 2  # both of its hashes
+    assert 1 <= writes <= time.monotonic() - started + 1
+    assert child.heartbeat.stop(time.monotonic() + 30, gone=True)
+
+
+def test_progress_that_is_written_costs_nothing_more(redis: Redis, child: FakeChild) -> None:
+    unit = child.performs()
+    child.start()
+    wait_until(lambda: len(work_in(redis)) == 1, what="the first beat")
+    unit.progress = Progress(1, 10, "", time.time())
+    child.news.note_progress()
+    wait_until(lambda: "progress" in work_in(redis)[0], what="the progress")
+    commands: Any = redis.info("commandstats")
+    before = commands["cmdstat_hset"]["calls"]
+    child.heartbeat._progress_at = 0.0
+    child.news.note_progress()
+    wait_until(lambda: not child.news.has_progress, what="the look at what is new")
+    commands = redis.info("commandstats")
+    assert commands["cmdstat_hset"]["calls"] == before
+    assert child.heartbeat.stop(time.monotonic() + 30, gone=True)

@@ -271,6 +271,7 @@ for group in found:  # each a FailureGroup, the largest first
         "See what runs",
         (
             *("forkq.api.running", "forkq.api.RunningJob", "forkq.api.WorkSet", "forkq.api.stuck"),
+            "forkq.api.progress",
             *("forkq.api.ran_twice", "forkq.api.RanTwice"),
         ),
         """\

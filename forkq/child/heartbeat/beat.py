@@ -21,7 +21,32 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
 INTERVAL: Final = 10.0
+PROGRESS_EVERY: Final = 1.0  # a person looks at it
 _RETRY_PARKED_EVERY: Final = 1.0
+
+
+class News(threading.Event):
+    """What wakes the heartbeat. ``set`` asks for a beat at once; any thread may call both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asks_for_beat = False
+        self.has_progress = False
+
+    def set(self) -> None:
+        self.asks_for_beat = True
+        super().set()
+
+    def note_progress(self) -> None:
+        """A job has reported progress: it is sent within a second, without a beat."""
+        if not self.has_progress:
+            self.has_progress = True
+            super().set()
+
+    def answered(self) -> None:
+        """A beat follows, unless this is the end. What is set after this asks for another one."""
+        self.asks_for_beat = self.has_progress = False
+        self.clear()
 
 
 class Heartbeat:
@@ -32,6 +57,7 @@ class Heartbeat:
 
     ``retry_parked`` is called between beats: it tries again what Redis has refused of the
     processors, and returns whether anything is left. Setting ``news`` is the same as ``soon``.
+    ``send_progress`` writes what jobs have reported since the last beat, at most once a second.
     ``redis_at`` (monotonic) is when Redis last answered a whole beat, with refusals or without.
     """
 
@@ -45,7 +71,8 @@ class Heartbeat:
         *,
         snapshot: Callable[[], Snapshot],
         retry_parked: Callable[[], bool] = lambda: False,
-        news: threading.Event | None = None,
+        send_progress: Callable[[RedisConnection, Snapshot], None] = lambda connection, now: None,
+        news: News | None = None,
     ) -> None:
         self._connection = connection
         self._tasks = tasks
@@ -54,9 +81,11 @@ class Heartbeat:
         self._log = log
         self._snapshot = snapshot
         self._retry_parked = retry_parked
+        self._send_progress = send_progress
         self._next_beat = 0.0
+        self._progress_at = 0.0
         self.redis_at = 0.0
-        self._news = threading.Event() if news is None else news
+        self._news = News() if news is None else news
         self._gate = threading.Event()
         self._ended = False
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
@@ -108,16 +137,30 @@ class Heartbeat:
     def _run(self) -> None:
         self._gate.wait()
         while not self._ended:
-            self._next_beat = time.monotonic() + INTERVAL
+            self._progress_at = time.monotonic()
+            self._next_beat = self._progress_at + INTERVAL
             self.beat()
             self._wait_for_next()
 
     def _wait_for_next(self) -> None:
-        """Waits for the next beat, or news; meanwhile retries what is parked."""
-        while not self._news.is_set() and (left := self._next_beat - time.monotonic()) > 0:
+        """Waits for the next beat, or news; meanwhile retries what is parked, and sends what jobs
+        have reported."""
+        while not self._news.asks_for_beat and (left := self._next_beat - time.monotonic()) > 0:
             pause = min(left, _RETRY_PARKED_EVERY) if self._is_parked_left() else left
+            if self._news.has_progress:
+                pause = min(pause, self._progress_sent())
             self._news.wait(pause)
-        self._news.clear()
+            self._news.clear()
+        self._news.answered()
+
+    def _progress_sent(self) -> float:
+        """Sends the progress, if a second has passed since it was last sent. Returns the seconds
+        until it may be sent again."""
+        now = time.monotonic()
+        if now >= self._progress_at + PROGRESS_EVERY:
+            self._news.has_progress, self._progress_at = False, now
+            self._attempt(lambda: self._send_progress(self._connection, self._snapshot()))
+        return max(0.0, self._progress_at + PROGRESS_EVERY - now)
 
     def _is_parked_left(self) -> bool:
         try:

@@ -27,7 +27,7 @@ from ...store.scripts import PROCESS_RECORD, QUEUES_IN_FLIGHT, SET_ADD
 from ...store.steps import checked
 from ...version import __version__
 from ...wire.keys import Keys
-from ...wire.lease import RECORD_TTL, UnitOfWork
+from ...wire.lease import RECORD_TTL, Progress, UnitOfWork
 from ...wire.marks import VERSION
 from ...wire.payload import bounded
 from ...wire.times import now
@@ -66,6 +66,7 @@ class Record:
         self._process_ref = _with_master(process_ref())
         self._cpu = CpuMeter()
         self._had_work = False
+        self._told_progress: dict[int, Progress] = {}  # by sequence number
         self._digests: dict[int, str] = {}  # digests of large payloads, by sequence number
 
     def write(
@@ -94,6 +95,29 @@ class Record:
         replies += connection.exchange(missing) if missing else ()
         refusals = (reply for reply in replies if isinstance(reply, RedisError))
         return Written(bool(replies[0]), next(refusals, None))  # fields were added
+
+    def write_progress(self, connection: RedisConnection, units: list[UnitOfWork]) -> None:
+        """Writes what these jobs have reported since it was last written; no command if nothing is
+        new. Raises ConnectionLost or RedisError."""
+        told = {unit.sequence: unit.progress for unit in units if unit.thread and unit.progress}
+        fresh = [unit for unit in units if self._is_news(unit)]
+        self._told_progress = told
+        if not fresh:
+            return
+        flat = [part for unit in fresh for part in (_thread_name(unit), self._work_of(unit))]
+        commands: list[Command] = []
+        for key in self._keys.works(self._identity):
+            commands += [("HSET", key, *flat), ("EXPIRE", key, RECORD_TTL)]
+        self._had_work = True
+        checked(connection.pipeline(commands))
+
+    def _is_news(self, unit: UnitOfWork) -> bool:
+        found = unit.progress
+        return (
+            bool(unit.thread)
+            and found is not None
+            and (self._told_progress.get(unit.sequence) is not found)
+        )
 
     def take_orders(self, connection: RedisConnection) -> list[str]:
         """Takes the orders that web UIs and commands have pushed: each kind once, the strongest
