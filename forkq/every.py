@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import tzinfo
+from datetime import timedelta, tzinfo
 from typing import TYPE_CHECKING, Any, Final, TypeGuard, TypeVar
 
 from . import registry
@@ -26,6 +26,7 @@ Target = TypeVar("Target", bound="type[Job] | FunctionJob[..., Any]")
 
 # The payload keys that neither the job nor the definition sets.
 DEFAULTS: Final[Mapping[str, Any]] = {"retry": True, "queue": DEFAULT_QUEUE}
+_MINUTE: Final = 60
 # The keywords of ``api.cron.add``, except options of the job and payload keys of the user's own.
 _KEYWORDS: Final = ("args", "tz", "overlap", "missed", "jitter", "enabled")
 
@@ -33,7 +34,7 @@ _KEYWORDS: Final = ("args", "tz", "overlap", "missed", "jitter", "enabled")
 def every(
     expression: str,
     *,
-    tz: str | tzinfo = "UTC",
+    tz: str | tzinfo | None = None,
     name: str | None = None,
     args: Sequence[Any] = (),
     queue: str | None = None,
@@ -46,6 +47,7 @@ def every(
     in the whole cluster. Use it above ``@forkq.job`` or on a Job class, also several times with
     several names; without ``name`` the periodic job has the name of the job.
 
+    ``tz``: the time zone of the expression; without it, ``cron_tz`` of the configuration (UTC).
     ``args``: the arguments of every run. ``queue``: instead of the job's own. ``overlap="skip"``
     skips a tick while the job of an earlier one is queued or runs. ``missed``: how many of the
     ticks that passed while no clock ran to push late, newest first: ``"skip"`` none, ``"once"``
@@ -55,12 +57,14 @@ def every(
     Raises InvalidSchedule, or InvalidJob for arguments that the job could not take; both name it.
     """
     _refuse_bare(expression)
-    policy = {"tz": tz, "overlap": overlap, "missed": missed, "jitter": jitter, "enabled": enabled}
+    policy: dict[str, Any] = {"overlap": overlap, "missed": missed, "jitter": jitter}
+    policy |= {"enabled": enabled} if tz is None else {"enabled": enabled, "tz": tz}
 
     def register(target: Target) -> Target:
         spec = _spec_of(target)
         entry = _entry(spec, name, expression, args, queue, policy)
-        registry.add_periodic(PeriodicSpec(entry.name, entry, spec, target))
+        has_zone = tz is not None
+        registry.add_periodic(PeriodicSpec(entry.name, entry, spec, target, has_zone=has_zone))
         return target
 
     return register
@@ -95,7 +99,10 @@ def entries_by_origin(config: Config) -> dict[str, list[Entry]]:
     """
     from .cron.service import origin_of, service_name  # noqa: PLC0415 - only a child needs it
 
-    code = [spec.entry for spec in registry.periodic.values()]
+    code = [
+        spec.entry if spec.has_zone else spec.entry.in_zone(config.cron_tz)
+        for spec in registry.periodic.values()
+    ]
     file = [_completed(entry, config) for entry in config.cron]
     _refuse_doubles(file, config)
     _refuse_unbounded([*code, *file], config)
@@ -157,11 +164,26 @@ def _is_job(target: object) -> TypeGuard[type[Job] | FunctionJob[..., Any]]:
 
 
 def _refuse_bare(expression: object) -> None:
+    if isinstance(expression, timedelta):
+        expression = expression.total_seconds()
+    if isinstance(expression, int | float):
+        raise InvalidSchedule(
+            f"@forkq.every takes a cron expression, not {expression:g} seconds: write "
+            f'@forkq.every("{_cron_of(expression)}")'
+        )
     if callable(expression):
         raise InvalidSchedule(
             f"@forkq.every on {getattr(expression, '__qualname__', repr(expression))} does not say "
             'when: write @forkq.every("*/5 * * * *") above @forkq.job, or on the Job class'
         )
+
+
+def _cron_of(seconds: float) -> str:
+    """An expression whose ticks are about so far apart, for an error."""
+    if seconds < _MINUTE:
+        return f"*/{max(1, round(seconds))} * * * * *"
+    minutes = round(seconds / _MINUTE)
+    return f"*/{minutes} * * * *" if minutes < _MINUTE else f"0 */{round(minutes / _MINUTE)} * * *"
 
 
 def _spec_of(target: object) -> JobSpec:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import update_wrapper
 from types import FrameType
 from typing import (
@@ -23,6 +24,9 @@ from . import registry
 from .current_job import CurrentJob
 from .errors import InvalidJob, MissingAttribute, shown
 from .push import (
+    CALLS_ELSEWHERE,
+    OPTIONS_ELSEWHERE,
+    Elsewhere,
     Parameters,
     PerformAsync,
     PerformAsyncOnCommit,
@@ -135,6 +139,10 @@ class Job:
         registry.add(_spec_of_class(cls, name, parameters))
 
 
+for _name in CALLS_ELSEWHERE:
+    setattr(Job, _name, Elsewhere(_name, Job))
+
+
 class FunctionJob(Pusher[P], Generic[P, R]):
     """A decorated function: still callable, and a job."""
 
@@ -202,25 +210,35 @@ def job(
             registry.check_hook(hook, what, *_HOOKS[what])
 
     def register(function: Callable[..., Any]) -> FunctionJob[..., Any]:
-        parameters = _parameters(function, skip_self=False)
-        spec = JobSpec(
-            name=name or _full_name(function),
-            make=lambda _running: function,
-            options=_checked(options, function),
+        spec = replace(
+            _spec_of_function(function, name, options),
             retry_in=retry_in,
             retries_exhausted=retries_exhausted,
             retry_on=_errors("retry_on", retry_on, function),
             discard_on=_errors("discard_on", discard_on, function),
-            where=_full_name(function),
-            arity=parameters.arity,
-            module=function.__module__,
-            parameters=parameters.names,
-            place=place_of_function(function),
         )
         registry.add(spec)
         return FunctionJob(function, spec)
 
     return register if function is None else register(function)
+
+
+def _spec_of_function(
+    function: Callable[..., Any], name: str | None, options: Mapping[str, Any]
+) -> JobSpec:
+    """Without hooks. Raises InvalidJob."""
+    _refuse_no_function(function)
+    parameters = _parameters(function, skip_self=False)
+    return JobSpec(
+        name=name or _full_name(function),
+        make=lambda _running: function,
+        options=_checked(options, function),
+        where=_full_name(function),
+        arity=parameters.arity,
+        module=function.__module__,
+        parameters=parameters.names,
+        place=place_of_function(function),
+    )
 
 
 def _spec_of_class(cls: type[Job], name: str, parameters: Parameters) -> JobSpec:
@@ -262,12 +280,30 @@ def _checked(
     """The options of a definition and those that it inherits. Raises InvalidJob for a typo or an
     impossible value."""
     odd = sorted(options.keys() - OPTIONS.keys())
+    said = [f"{key}: {OPTIONS_ELSEWHERE[key]}" for key in odd if key in OPTIONS_ELSEWHERE]
+    if said:
+        raise InvalidJob(f"{thing.__qualname__}: options of another library; {'; '.join(said)}")
     if odd:
         raise InvalidJob(
             f"{thing.__qualname__}: there is no job option {odd[0]!r}; use one of "
             f"{', '.join(sorted(OPTIONS))} (or .set({{{odd[0]!r}: ...}}) to send a key of your own)"
         )
     return with_options(inherited, options, thing.__qualname__)
+
+
+def _refuse_no_function(found: Any) -> None:
+    """Raises InvalidJob for what other libraries take where forkq takes the function."""
+    if isinstance(found, type):
+        raise InvalidJob(
+            f"@forkq.job stands on the class {found.__qualname__}: write `class "
+            f"{found.__name__}(forkq.Job)`, with the options behind forkq.Job and a `perform`"
+        )
+    if not callable(found):
+        queue = found if isinstance(found, str) else "NAME"
+        raise InvalidJob(
+            f"@forkq.job got {shown(found)} instead of a function: options have names, as in "
+            f'@forkq.job(queue="{queue}")'
+        )
 
 
 def _errors(option: str, given: Any, thing: Any) -> tuple[type[BaseException], ...]:

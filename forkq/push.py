@@ -55,6 +55,49 @@ When: TypeAlias = "Moment | Sequence[Moment] | None"
 _NAMED: Final = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
 
 
+# What other libraries call it, and what to write here; for errors. `forkq adopt` has all words.
+CALLS_ELSEWHERE: Final[Mapping[str, str]] = {
+    "delay": "write `.perform_async(...)`; it returns a jid, a string",
+    "apply_async": "write `.perform_async(...)`, `.perform_in(SECONDS, ...)` or `.set(...)`",
+    "send": "write `.perform_async(...)`; it returns a jid, a string",
+    "send_with_options": "write `.perform_in(SECONDS, ...)`, or `.set(...)`",
+    "enqueue": "write `.perform_async(...)`; it returns a jid, a string",
+    "aenqueue": "write `await sync_to_async(J.perform_async)(...)`",
+    "enqueue_in": "write `.perform_in(SECONDS, ...)`",
+    "enqueue_at": "write `.perform_at(MOMENT, ...)`",
+    "schedule": "write `.perform_in(SECONDS, ...)`",
+    "kiq": "write `.perform_async(...)`, or in a loop `await push(J.perform_async, ...)`",
+    "perform_later": "write `.perform_async(...)`",
+    "retry": "raise an exception: the job is retried; delay: `backoff=`",
+}
+OPTIONS_ELSEWHERE: Final[Mapping[str, str]] = {
+    "max_retries": "write `retry=N`",
+    "retries": "write `retry=N`",
+    "default_retry_delay": "write `backoff=SECONDS`",
+    "retry_delay": "write `backoff=SECONDS`",
+    "min_backoff": "write `backoff=`: seconds, not milliseconds, or a list of them",
+    "retry_backoff": 'write `backoff="exponential"`',
+    "autoretry_for": "write `retry_on=(...)` in the definition",
+    "throws": "write `discard_on=(...)` in the definition",
+    "countdown": "write `.perform_in(SECONDS, ...)`",
+    "delay": "write `.perform_in(SECONDS, ...)`",
+    "eta": "write `.perform_at(MOMENT, ...)`",
+    "bind": "leave it out; `forkq.current_job()` has jid, queue and retry_count",
+    "queue_name": "write `queue=`",
+    "actor_name": "write `name=` in the definition",
+    "soft_time_limit": "write `timeout=SECONDS`",
+    "job_timeout": "write `timeout=SECONDS`",
+    "time_limit": "write `hard_timeout=SECONDS`",
+    "acks_late": "leave it out: forkq always acknowledges after the run",
+    "ignore_result": "leave it out: forkq stores no results",
+    "result_ttl": "leave it out: forkq stores no results",
+    "rate_limit": "write `[rates]` in the configuration, for a queue",
+    "priority": "no such thing: use several queues, in order or with weights",
+    "serializer": "leave it out: arguments are JSON",
+    "task_id": 'write `.set({"jid": ...})`, 24 hex digits; or keep the jid of the push',
+}
+
+
 class Parameters:
     """The parameters of a job's ``perform``. ``arity``: the smallest and the largest number of
     positional arguments. ``names``: the names of these arguments, in order; "*name" takes all
@@ -191,6 +234,14 @@ class Pusher(Generic[P]):
         Raises InvalidJob if the arguments do not fit."""
         return self._payload(args, kwargs)
 
+    if not TYPE_CHECKING:  # a checker would take any name for one that is there
+
+        def __getattr__(self, name: str) -> Any:
+            kind = type(self).__name__
+            raise _missing(f"{self.name} is a job of forkq", name) or AttributeError(
+                f"{kind!r} object has no attribute {name!r}"
+            )
+
     def _push_at(self, moment: Moment, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
         return default().push({**self._payload(args, kwargs), "at": _moment(moment)}) or ""
 
@@ -203,6 +254,28 @@ class Pusher(Generic[P]):
             return self._parameters.bind(args, kwargs)
         except TypeError as error:
             raise InvalidJob(f"job {self.name!r} takes {self._parameters}: {error}") from None
+
+
+def _missing(what: str, name: str) -> MissingAttribute | None:
+    """The error for an attribute that another library has; None for any other."""
+    said = CALLS_ELSEWHERE.get(name)
+    return None if said is None else MissingAttribute(f"{what}, and has no {name!r}: {said}")
+
+
+class Elsewhere:
+    """On a job class, in the place of a method of another library: says what to write. A class
+    that stands behind forkq.Job among the bases may have one of that name."""
+
+    def __init__(self, name: str, base: type) -> None:
+        self._name = name
+        self._base = base
+
+    def __get__(self, job: object, owner: type) -> Any:
+        try:
+            return getattr(super(self._base, owner if job is None else job), self._name)
+        except AttributeError:
+            pass
+        raise cast("Exception", _missing(f"{owner.__qualname__} is a job of forkq", self._name))
 
 
 class PerformAsync:
@@ -250,8 +323,12 @@ if TYPE_CHECKING:
         ) -> list[str]: ...
         def __call__(self, rows: Iterable[Any], *, at: When = ...) -> list[str]: ...
 
-    class WithOptions(Pusher[P]):
-        __call__ = Pusher.set
+    class SetCall(Protocol[P]):
+        """``set`` of a class, whose parameters the result keeps."""
+
+        def __call__(
+            self, more: Mapping[str, Any] = ..., /, **options: Unpack[JobOptions]
+        ) -> Pusher[P]: ...
 
 
 class PerformBulk:
@@ -260,8 +337,8 @@ class PerformBulk:
 
 
 class SetOptions:
-    def __get__(self, job: object, owner: Callable[[], Performs[P]]) -> WithOptions[P]:
-        return cast("WithOptions[P]", _pusher(owner).set)
+    def __get__(self, job: object, owner: Callable[[], Performs[P]]) -> SetCall[P]:
+        return cast("SetCall[P]", _pusher(owner).set)
 
 
 def _pusher(owner: Any) -> Pusher[Any]:
@@ -273,7 +350,14 @@ def _pusher(owner: Any) -> Pusher[Any]:
 
 @lru_cache(maxsize=1000)
 def _refuse_misspelt(name: str, key: str) -> None:
-    """Raises InvalidJob if an option was probably meant by a key that is none."""
+    """Raises InvalidJob if an option was probably meant by a key that is none, or is one of another
+    library."""
+    said = OPTIONS_ELSEWHERE.get(key)
+    if said is not None:
+        raise InvalidJob(
+            f"job {name!r}: there is no job option {key!r}: {said} "
+            f"(.set({{{key!r}: ...}}) sends a key of your own)"
+        )
     near = nearest(key, OPTIONS, 0.8)
     if near is not None:
         raise InvalidJob(

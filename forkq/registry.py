@@ -101,12 +101,14 @@ class JobSpec:
 @dataclass(frozen=True, slots=True)
 class PeriodicSpec:
     """One periodic job of the app: ``entry`` is its Entry (cron/entry.py, not imported here: it is
-    not light); ``job`` is what it pushes, ``target`` the decorated job class or function."""
+    not light); ``job`` is what it pushes, ``target`` the decorated job class or function;
+    ``has_zone``: whether the definition names a time zone."""
 
     name: str
     entry: Any
     job: JobSpec
     target: object
+    has_zone: bool = True
 
 
 _jobs: dict[str, JobSpec] = {}

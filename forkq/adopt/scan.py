@@ -37,7 +37,7 @@ class ToMigrate:
     instead: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """For --json."""
+        """The place for --json."""
         return {**asdict(self), "instead": [_with_addresses(each) for each in self.instead]}
 
     def __str__(self) -> str:

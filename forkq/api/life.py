@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..store.find_job import Location
-from ..wire.backoff import delay_of, is_backoff
 from ..wire.payload import Payload
 from ..wire.printable import signal_name
+from ..wire.times import delay_of, is_backoff
 from .readable_job import crashes_of, moment, text
 
 _DEFAULT_RETRIES: Final = 25

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
 
-from .. import current_job, default_client
+from .. import default_client
 from ..config.capsule import Capsule
 from ..config.config import Config
 from ..cron.service import service_name
+from ..current_job import tell_of_progress
 from ..every import entries_by_origin
 from ..runtime.assignment import Assignment
 from ..runtime.deadlines import DeadlineTable
@@ -100,7 +101,7 @@ class Builder:
         self._keys = Keys(config.redis.prefix)
         self._outage = Outage(log)
         self._news = News()  # makes the heartbeat beat at once
-        current_job.tell_of_progress(self._news.note_progress)
+        tell_of_progress(self._news.note_progress)
 
     def build(self) -> Parts:
         """Makes all parts. Raises ForkqError if the app's periodic jobs contradict each other."""
@@ -194,7 +195,7 @@ class Builder:
     def _make_tasks(
         self, record: Record, channel: FetchChannel, lost_leases: LostLeases
     ) -> list[HeartbeatTask]:
-        """The record first: all else can wait."""
+        """Makes the tasks of the heartbeat. The record comes first: all else can wait."""
         round_trip = RoundTrip(self._log)
 
         def find_lost(connection: RedisConnection) -> None:

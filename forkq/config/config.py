@@ -22,7 +22,7 @@ from ..wire.password_source import PasswordSource
 from ..wire.payload import DEEPEST, LARGEST, MAX_NESTING, MAX_SIZE
 from ..wire.redis_url import checked_url
 from .capsule import DEFAULT_NAME, Capsule, check_name
-from .cron_tables import ROWS
+from .cron_tables import ROWS, Zone
 from .limit_tables import TABLES as RULES
 from .password_keys import PASSWORD_KEYS
 from .paths import STATUS_SUFFIX, beside
@@ -172,6 +172,9 @@ class Config:
         "limit.",
         per_capsule=True,
     )] = 0.0  # fmt: skip
+    cron_tz: Annotated[Zone, Key(
+        "The IANA time zone of the periodic jobs that name none, in the code too."
+    )] = "UTC"  # fmt: skip
     solo_children: Annotated[int, Meta(ge=0, le=1000), Key(
         "How many jobs of a capsule that may have killed a process run side by side, each alone in "
         "a child of its own, as far as memory allows "

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from msgspec import Meta
 
@@ -57,7 +57,9 @@ _ROW: Final[dict[str, object]] = {
     "cron": Annotated[str, Meta(description="a cron expression"), _valid(Schedule.parse), Key(
         "When its ticks come: a cron expression of five or six fields, or a word such as `@daily`."
     )],
-    "tz": Annotated[str, _valid(zone_of), Key("The IANA time zone of the expression.")],
+    "tz": Annotated[str, _valid(zone_of), Key(
+        "The IANA time zone of the expression.", default="`cron_tz`"
+    )],
     "job": Annotated[str, Meta(min_length=1, description="the name of a job"), Key(
         "The registered name of the job to push at each tick."
     )],
@@ -85,13 +87,15 @@ def _name(row: Mapping[str, Any]) -> object:
     return row.get("name", row.get("job"))
 
 
+# The time zone of all periodic jobs that name none.
+Zone: TypeAlias = Annotated[str, _valid(zone_of)]
 ROWS: Final = Rows(_ROW, required=("cron", "job"), name=_name)
 
 
-def entry_of(row: Mapping[str, Any]) -> Entry:
-    """The periodic job of a checked row."""
+def entry_of(row: Mapping[str, Any], tz: str) -> Entry:
+    """The periodic job of a checked row; ``tz`` is the zone of one that names none."""
     job = {"class": row["job"], "args": row.get("args", [])}
     if "queue" in row:
         job["queue"] = row["queue"]
     rest = {key: value for key, value in row.items() if key not in ("job", "args", "queue")}
-    return Entry.make(**{"name": row["job"], **rest, "job": job})
+    return Entry.make(**{"name": row["job"], "tz": tz, **rest, "job": job})

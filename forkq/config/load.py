@@ -231,7 +231,7 @@ def _build(
         capsules=spread(capsules, shards),
         shards=shards,
         shard=DEFAULT_SHARD if shards else "",
-        cron=tuple(map(entry_of, values.get("cron", ()))),
+        cron=tuple(entry_of(row, forkq.get("cron_tz", "UTC")) for row in values.get("cron", ())),
         rules=rules,
         source=source,
         folder=folder,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import tzinfo
 from typing import Any, Final, Literal, TypeAlias, get_args
 
@@ -86,6 +86,10 @@ class Entry:
     def service(self) -> str | None:
         """The service that published it; None if it was added at run time."""
         return service_of(self.origin)
+
+    def in_zone(self, tz: str) -> Entry:
+        """The same, with its expression in another time zone. Raises InvalidSchedule."""
+        return replace(self, schedule=Schedule.parse(self.schedule.expression, zone_name(tz)))
 
     def due(self, tick: int) -> float:
         """When to push the job of ``tick``, epoch seconds: up to ``jitter`` seconds later, by a

@@ -171,8 +171,8 @@ def bounded(raw: bytes) -> bytes:
 
 
 def check_bounds(job: str, raw: bytes, size: int, nesting: int) -> None:
-    """Raises InvalidJob if ``raw``, the payload of ``job``, is larger or more deeply nested. Logs a
-    warning, once for each job, if it is large."""
+    """Raises InvalidJob if ``raw``, the payload of ``job``, is larger or more deeply nested than
+    the bounds allow. Logs a warning, once for each job, if it is large."""
     found = beyond(raw, size, nesting)
     if found is not None:
         remedy = "pass an id or a file's name, or raise max_payload_size or max_nesting"

@@ -89,7 +89,7 @@ def frames(error: BaseException) -> list[str]:
 
 
 def last_line(reason: str) -> str:
-    """The error itself and its place, without the traceback above it."""
+    """The last line of a traceback, which is the error itself, with the place of the error."""
     lines = reason.strip().splitlines()
     if not lines:
         return ""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from ..errors import InvalidJob, shown
 
@@ -114,3 +114,49 @@ def _epoch(moment: Moment, at: float) -> float:
             "or an aware datetime"
         )
     return at + moment if moment < _EPOCH_FLOOR else float(moment)
+
+
+# ``backoff``: how long a failed job waits before each retry.
+
+# What the option ``backoff`` can be. The payload has seconds.
+Backoff: TypeAlias = Literal["exponential"] | float | timedelta | Sequence[float | timedelta]
+EXPONENTIAL: Final = "exponential"
+SPREAD: Final = 1.1  # times the delay, at most, of an exponential one
+# In seconds: services that were overloaded are back within minutes, and a retry an hour costs one
+# that is away for a day next to nothing.
+_FIRST_BACKOFF: Final = 10.0
+_LATEST_BACKOFF: Final = 3600.0
+_DOUBLINGS: Final = 9  # beyond the longest
+_LONGEST_BACKOFF: Final = 1e9  # a larger number is a time stamp by mistake
+
+
+def is_backoff(value: object) -> bool:
+    """Whether an option or a payload can have it."""
+    if isinstance(value, list | tuple):
+        return bool(value) and all(map(_is_delay, value))
+    return value == EXPONENTIAL or _is_delay(value)
+
+
+def stored_backoff(value: Any) -> Any:
+    """A valid option as the payload has it."""
+    if isinstance(value, list | tuple):
+        return [_in_seconds(each) for each in value]
+    return _in_seconds(value)
+
+
+def delay_of(backoff: Any, tries: int) -> float:
+    """Seconds before the retry that follows failure number ``tries``, from 0 on, by a ``backoff``
+    that ``is_backoff``. Exact, but that an exponential one is to be spread (``SPREAD``)."""
+    if backoff == EXPONENTIAL:
+        return float(min(_FIRST_BACKOFF * 2 ** min(tries, _DOUBLINGS), _LATEST_BACKOFF))
+    delays = backoff if isinstance(backoff, list | tuple) else [backoff]
+    return float(delays[min(tries, len(delays) - 1)])
+
+
+def _is_delay(value: object) -> bool:
+    found = _in_seconds(value)
+    return type(found) in (int, float) and 0 < found <= _LONGEST_BACKOFF
+
+
+def _in_seconds(value: Any) -> Any:
+    return value.total_seconds() if isinstance(value, timedelta) else value

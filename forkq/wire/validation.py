@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, TypeAlias, TypedDict, get_type_hints
 
 from ..errors import InvalidJob, callers_level, shown
-from .backoff import Backoff, is_backoff, stored_backoff
 from .payload import DEEPEST, DEFAULT_QUEUE, Payload, what_to_pass
+from .times import Backoff, is_backoff, stored_backoff
 
 StrictArgs: TypeAlias = Literal["raise", "warn", "off"]
 

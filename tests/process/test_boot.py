@@ -129,7 +129,8 @@ def test_children_that_cannot_boot_are_tried_until_boot_timeout_with_pauses(
     (line,) = events(forkq, "cannot boot; giving up")
     assert line["child"] == "default.0"
     assert line["attempts"] == attempts
-    assert line["reason"] == "RuntimeError: the config is missing"
+    shown = r"RuntimeError: the config is missing \(.*/jobs\.py, line 3\)"
+    assert re.fullmatch(shown, line["reason"])
     first, *others = events(forkq, FAILURE)
     assert first["reason"].startswith(
         f'Traceback (most recent call last):\n  File "{forkq.cwd}/jobs'

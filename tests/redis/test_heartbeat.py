@@ -552,9 +552,9 @@ def test_progress_is_sent_within_a_second_and_without_a_beat(
     before = commands["cmdstat_hset"]["calls"]
     started = time.monotonic()
     while time.monotonic() < started + 2.2:
-        unit.progress = Progress(time.monotonic() - started, 10, "", time.time())
+        done = time.monotonic() - started
+        unit.progress = Progress(done, 10, "", time.time())
         child.news.note_progress()
-    done = unit.progress.done
     wait_until(
         lambda: work_in(redis)[0].get("progress", {}).get("done") == done,
         deadline=within(3),

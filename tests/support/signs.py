@@ -80,6 +80,8 @@ _FOREIGN_NAMES: Final = {
     # Django
     *("CONN_MAX_AGE", "DummyBackend", "ImmediateBackend", "aenqueue", "call_command"),
     *("captureOnCommitCallbacks", "django_capture_on_commit_callbacks", "setUpTestData"),
+    *("ALLOWED_HOSTS", "LOGGING", "LOGIN_URL", "TransactionTestCase", "csrf_exempt", "is_staff"),
+    *("async_to_sync", "csrf_token", "require_POST", "sync_to_async", "DATABASES"),
     # Celery, Dramatiq, Sidekiq
     *("IterableJob", "LimitFetch", "MainProcess", "QueueSemaphore", "celery_worker"),
     *("dramatiq_queue_prefetch", "fetch_class", "heartbeat_period", "poll_range"),

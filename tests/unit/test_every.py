@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -144,6 +144,9 @@ class TestEvery:
         ("options", "message"),
         [
             ({"expression": "61 * * * *"}, "minute is '61'"),
+            ({"expression": 30}, r'not 30 seconds: write @forkq.every\("\*/30 \* \* \* \* \*"\)'),
+            ({"expression": timedelta(minutes=5)}, r'not 300 seconds.*"\*/5 \* \* \* \*"'),
+            ({"expression": 7200.0}, r'not 7200 seconds.*"0 \*/2 \* \* \*"'),
             ({"tz": "Berlin"}, "Europe/Berlin"),
             ({"name": ""}, "expected a name"),
             ({"overlap": "no"}, 'overlap: expected "skip" or "allow"'),
@@ -217,6 +220,21 @@ class TestPublished:
         assert entry.job == {
             "class": "Report", "args": ["sales"], "queue": "reports", "retry": 3, "tags": ["daily"],
         }  # fmt: skip
+
+    def test_without_a_zone_of_their_own_they_have_that_of_the_configuration(
+        self, configured: Callable[..., Config]
+    ) -> None:
+        forkq.every("30 2 * * *", name="no zone", args=["x"])(define())
+        forkq.every("30 2 * * *", name="own", args=["x"], tz="UTC")(define())
+        rows = f'cron_tz = "Europe/Berlin"\n{self.ROW}{self.ROW}name = "own row"\ntz = "Asia/Tokyo"'
+        published = entries_by_origin(configured(rows))
+        zones = {e.name: e.schedule.tz for entries in published.values() for e in entries}
+        assert zones == {
+            "no zone": "Europe/Berlin", "own": "UTC", "Report": "Europe/Berlin",
+            "own row": "Asia/Tokyo",
+        }  # fmt: skip
+        zones = {e.name: e.schedule.tz for e in entries_by_origin(configured())["code:shop.jobs"]}
+        assert zones == {"no zone": "UTC", "own": "UTC"}
 
     def test_its_own_queue_is_stronger(self, configured: Callable[..., Config]) -> None:
         define()

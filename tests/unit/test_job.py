@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ import forkq
 from forkq import default_client, registry
 from forkq.current_job import CurrentJob, enter_job, lease_lost, leave_job
 from forkq.errors import ForkqError, InvalidJob
+from forkq.push import CALLS_ELSEWHERE, OPTIONS_ELSEWHERE
 from forkq.wire.lease import Progress, UnitOfWork
 from forkq.wire.times import Moment
 
@@ -492,3 +494,57 @@ def test_outside_of_a_job_no_lease_is_lost(unit: UnitOfWork) -> None:
     assert answers == [False, True]
     leave_job()
     assert lease_lost() is False
+
+
+# The words of other libraries are answered. A type checker refuses them, too.
+
+define = cast("Any", forkq.job)
+
+
+@pytest.mark.parametrize("word", sorted(CALLS_ELSEWHERE))
+def test_a_call_of_another_library_is_answered(word: str) -> None:
+    class Mail(forkq.Job, name="elsewhere.Mail"):
+        def perform(self) -> None: ...
+
+    mail = forkq.job(name="elsewhere.mail")(lambda: None)
+    for job in (Mail, mail, Mail(), Mail.set(queue="x")):
+        with pytest.raises(AttributeError, match="is a job of forkq, and has no") as missing:
+            getattr(job, word)
+        assert CALLS_ELSEWHERE[word] in str(missing.value)
+        assert not hasattr(job, word)
+
+
+def test_a_method_of_that_name_of_another_base_is_found() -> None:
+    class Sender:
+        def send(self) -> str:
+            return f"sent by {type(self).__name__}"
+
+    class Mail(forkq.Job, Sender, name="elsewhere.Sends"):
+        delay = 7
+
+        def perform(self) -> None: ...
+
+    assert (Mail().send(), Mail.send(Mail()), Mail.delay) == (*["sent by Mail"] * 2, 7)
+
+
+def test_an_unknown_attribute_is_none_of_theirs() -> None:
+    job = forkq.job(name="elsewhere.none")(lambda: None)
+    with pytest.raises(AttributeError, match=r"^'FunctionJob' object has no attribute 'nothing'$"):
+        getattr(job, "nothing")  # noqa: B009 - a checker refuses it
+
+
+@pytest.mark.parametrize("option", sorted(OPTIONS_ELSEWHERE))
+def test_an_option_of_another_library_is_answered(option: str) -> None:
+    answer = re.escape(OPTIONS_ELSEWHERE[option])
+    with pytest.raises(InvalidJob, match=f"{option}: {answer}"):
+        define(**{option: 1})(lambda: None)
+    with pytest.raises(InvalidJob, match=f"no job option '{option}': {answer}"):
+        define(name="elsewhere.option")(lambda: None).set(**{option: 1})
+
+
+def test_a_queue_without_its_name_and_a_class_are_answered() -> None:
+    with pytest.raises(InvalidJob, match=r'instead of a function.*@forkq.job\(queue="mail"\)'):
+        define("mail")
+    for decorator in (define, define(queue="mail")):
+        with pytest.raises(InvalidJob, match=r"write `class Plain\(forkq.Job\)`"):
+            decorator(type("Plain", (), {}))

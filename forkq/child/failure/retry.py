@@ -20,12 +20,11 @@ import msgspec
 from ...errors import Crashed, InvalidJob, MalformedPayload, UnknownVersion, shown
 from ...registry import DISCARD, KILL, JobSpec, call_hook
 from ...wire import marks
-from ...wire.backoff import EXPONENTIAL, SPREAD, delay_of, is_backoff
 from ...wire.lease import UnitOfWork
 from ...wire.malformed import wrap_malformed
 from ...wire.payload import Payload, dumps, loads
 from ...wire.printable import class_name, frames, message
-from ...wire.times import now, seconds, stamp_failure
+from ...wire.times import EXPONENTIAL, SPREAD, delay_of, is_backoff, now, seconds, stamp_failure
 
 DEFAULT_RETRIES: Final = 25
 _MESSAGE_LIMIT: Final = 10_000

@@ -31,10 +31,10 @@ class AsgiThread:
         if hasattr(os, "register_at_fork"):  # Windows has no fork
             os.register_at_fork(after_in_child=self._after_fork_in_child)
 
-    def ask(self, scope: Scope, body: bytes) -> Answer:
+    def ask(self, scope: Scope, body: bytes) -> AsgiAnswer:
         """The answer to one request, once its head is there. Raises what the app raises."""
         app, loop = self._started()
-        answer = Answer(loop, body)
+        answer = AsgiAnswer(loop, body)
         asyncio.run_coroutine_threadsafe(answer.run(app, scope), loop)
         answer.wait_for_head()
         return answer
@@ -53,7 +53,7 @@ class AsgiThread:
         self._app = self._loop = None  # the parent's thread does not exist here
 
 
-class Answer:
+class AsgiAnswer:
     """What the app answers to one request. One thread reads it; the app runs in the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, body: bytes) -> None:

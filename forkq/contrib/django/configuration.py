@@ -30,7 +30,7 @@ _MISSING: Final = (
 
 
 def provide() -> None:
-    """From now on this process is configured by the setting FORKQ."""
+    """Configures this process by the setting FORKQ from now on."""
     provided.use(provided.Provided(_PLACE, read, APP, _command))
 
 

@@ -44,7 +44,7 @@ def leave_to_master() -> None:
 
 
 def _close_old_connections() -> None:
-    """Django's own function would close one within a transaction, too."""
+    """Closes old connections. Django's own function would close one within a transaction, too."""
     if in_thread_of_test():
         return
     for connection in connections.all(initialized_only=True):

@@ -16,7 +16,7 @@ ACTIONS: Final = (
 
 
 def codename(action: str) -> str:
-    """The name of the permission for an action: ``pause_queue`` for "pause queue"."""
+    """The name of the permission for an action: its words, joined by underscores."""
     return action.replace(" ", "_")
 
 

@@ -96,9 +96,9 @@ def _opened() -> list[BaseDatabaseWrapper]:
 
 
 def _is_open(connection: BaseDatabaseWrapper) -> bool:
-    """Whether it has a transaction of the app's: those of a TestCase never commit. One that is
-    managed by hand (``set_autocommit(False)``) counts, and Django refuses to let a call wait for
-    it."""
+    """Whether a connection has a transaction of the app's: those of a TestCase never commit. One
+    that is managed by hand (without autocommit) counts: Django refuses to let a call wait for it.
+    """
     if connection.in_atomic_block:
         blocks = connection.atomic_blocks
         return any(not getattr(block, "_from_testcase", False) for block in blocks)

@@ -27,7 +27,7 @@ except ModuleNotFoundError as error:
         f"the web UI needs {error.name}: pip install 'forkq[django,web]'"
     ) from None
 
-from .asgi_thread import Answer, AsgiThread
+from .asgi_thread import AsgiAnswer, AsgiThread
 from .models import codename
 
 _STAFF: Final = "forkq.staff"
@@ -75,7 +75,7 @@ def _login_url() -> str:
 @user_passes_test(_is_staff, login_url=lazy(_login_url, str)())
 def web(request: HttpRequest, below: str) -> HttpResponseBase:
     """One page, action or file of the web UI."""
-    request.get_host()  # raises DisallowedHost
+    request.get_host()  # raises if ALLOWED_HOSTS has not got it
     return _response(request, _web.ask(_scope(request, below), request.body))
 
 
@@ -105,7 +105,7 @@ def _scope(request: HttpRequest, below: str) -> dict[str, Any]:
     }
 
 
-def _response(request: HttpRequest, answer: Answer) -> HttpResponseBase:
+def _response(request: HttpRequest, answer: AsgiAnswer) -> HttpResponseBase:
     response: HttpResponseBase
     if not answer.is_stream:
         response = HttpResponse(b"".join(answer.chunks()), status=answer.status)

@@ -69,7 +69,7 @@ def _configure(given: dict[str, Any]) -> None:
 
 
 def _command(app: str) -> tuple[list[str], dict[str, str]] | None:
-    """``flask forkq start``, of what ``--app`` can name: a module with the app, or a factory. A
+    """``flask forkq start``, of what Flask can load: a module with the app, or a factory. A
     module of jobs alone is started without Flask, as before."""
     if app and ":" not in app:
         return None

@@ -218,7 +218,7 @@ class ServerTest(TransactionTestCase):
             server.start()
             order = Order.objects.create(email="a@example.com", total=2)
             server.wait_for(Confirm.perform_async(order.pk))
-            self.assertIn("queues=", server.log)
+            self.assertIn("starting", server.log)
         order.refresh_from_db()
         self.assertEqual(order.confirmation, "You pay 2.00")
 """

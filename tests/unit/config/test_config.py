@@ -65,6 +65,7 @@ class TestEveryKey:
         dead_days = 2.5
         job_timeout = 30
         job_hard_timeout = 60.5
+        cron_tz = "Europe/Berlin"
         solo_children = 4
         silent_after = 12.5
         state_dir = "/srv/state"
@@ -150,7 +151,7 @@ class TestEveryKey:
             dead_max=500,
             dead_days=2.5,
             job_timeout=30.0,
-            job_hard_timeout=60.5,
+            job_hard_timeout=60.5, cron_tz="Europe/Berlin",
             solo_children=4,
             silent_after=12.5,
             replace_silent_after=20.0,
@@ -162,7 +163,10 @@ class TestEveryKey:
                     job={"class": "Report", "args": ["a", {"b": [1, 2.5, True]}], "queue": "low"},
                     overlap="skip", missed=5, jitter=2.5, enabled=False,
                 ),
-                Entry.make(name="Tidy", cron="@hourly", job={"class": "Tidy", "args": []}),
+                Entry.make(
+                    name="Tidy", cron="@hourly", tz="Europe/Berlin",
+                    job={"class": "Tidy", "args": []},
+                ),
             ),
             state_dir=Path("/srv/state"),
             redis=RedisSettings(

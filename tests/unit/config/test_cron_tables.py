@@ -19,6 +19,10 @@ class TestCron:
 
     ROW = '[[cron]]\njob = "A"\ncron = "@daily"\n'
 
+    def test_a_wrong_zone_of_all_is_told(self, problems: Failer) -> None:
+        (line,) = problems('[forkq]\ncron_tz = "Berlin"\n')
+        assert line.startswith("FILE: forkq.cron_tz: there is no time zone 'Berlin', the nearest")
+
     @pytest.mark.parametrize(
         ("key", "value", "expected"),
         [
