@@ -226,7 +226,7 @@ def job(
 def _spec_of_function(
     function: Callable[..., Any], name: str | None, options: Mapping[str, Any]
 ) -> JobSpec:
-    """Without hooks. Raises InvalidJob."""
+    """The spec of a function, without its hooks. Raises InvalidJob."""
     _refuse_no_function(function)
     parameters = _parameters(function, skip_self=False)
     return JobSpec(

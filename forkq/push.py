@@ -263,7 +263,7 @@ def _missing(what: str, name: str) -> MissingAttribute | None:
 
 
 class Elsewhere:
-    """On a job class, in the place of a method of another library: says what to write. A class
+    """Stands on a job class for a method of another library, and says what to write. A class
     that stands behind forkq.Job among the bases may have one of that name."""
 
     def __init__(self, name: str, base: type) -> None:

@@ -46,7 +46,7 @@ class ToMigrate:
 
 
 def _with_addresses(sentence: str) -> str:
-    """With the address of a document that it names: the reader may have no checkout of forkq."""
+    """Gives each document its address: a reader may have no checkout of forkq."""
     return re.sub(r"\bdocs/(?=[a-z-]+\.md)", _DOCS, sentence)
 
 

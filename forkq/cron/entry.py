@@ -88,7 +88,7 @@ class Entry:
         return service_of(self.origin)
 
     def in_zone(self, tz: str) -> Entry:
-        """The same, with its expression in another time zone. Raises InvalidSchedule."""
+        """This entry with its expression in another time zone. Raises InvalidSchedule."""
         return replace(self, schedule=Schedule.parse(self.schedule.expression, zone_name(tz)))
 
     def due(self, tick: int) -> float:

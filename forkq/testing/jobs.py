@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from .. import registry
 from ..client import transactions
+from ..units import plural
 from ..wire import times
 from ..wire.times import Moment, due, now, steady
 from .expectation import ANY, Expectation, named

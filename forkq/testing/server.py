@@ -177,7 +177,7 @@ class ForkqServer:
 
 
 def _project_command(app: str) -> tuple[list[str], dict[str, str]]:
-    """As the project starts forkq: arguments of Python, and variables."""
+    """How the project starts forkq: arguments of Python, and variables."""
     found = provided.source and provided.source.command(app)
     if found:
         return found

@@ -1,4 +1,4 @@
-"""An ASGI app for views of Django: it runs in an event loop of its own, whatever serves Django.
+"""An ASGI app for views of Django: it runs in an event loop of its own.
 
 Under WSGI there is no loop, and a view may not bring one for each request: what the app keeps for
 its loop, such as its threads and its live pages, would be of a loop that has ended.
