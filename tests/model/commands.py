@@ -374,11 +374,7 @@ def _expire(keyspace: Keyspace, args: Args) -> int:
 
 
 def _pttl(keyspace: Keyspace, args: Args) -> int:
-    return 60_000 if args[0] in keyspace else -2
-
-
-def _ttl(keyspace: Keyspace, args: Args) -> int:
-    return 10 if args[0] in keyspace else -2
+    return 10_000 if args[0] in keyspace else -2
 
 
 def _type(keyspace: Keyspace, args: Args) -> Ok:
@@ -437,7 +433,6 @@ READS: Final[dict[bytes, tuple[Handler, int]]] = {
     b"GET": (_read, 1),
     b"EXISTS": (_exists, -1),
     b"PTTL": (_pttl, 1),
-    b"TTL": (_ttl, 1),
     b"TYPE": (_type, 1),
     b"TIME": (_time, 0),
 }

@@ -86,7 +86,7 @@ class ModelPool:
 
 
 def _channel(talk: Talk) -> RedisChannel:
-    channel = RedisChannel(Access("redis://model", 5.0, 2.0, None), KEYS, 1)
+    channel = RedisChannel(Access("redis://model", "", 5.0, 2.0, None), KEYS, 1)
     pool: Any = ModelPool(ModelConnection(talk))
     channel._pool = pool
     return channel

@@ -37,10 +37,10 @@ SHAPES: Final = {
     "SMISMEMBER": "vv", "ZADD": "nv", "ZREM": "v", "ZSCORE": "v", "ZMSCORE": "vv", "ZCARD": "",
     "ZRANK": "v", "ZRANGE": "nn", "ZRANGEBYSCORE": "bb", "ZCOUNT": "bb", "ZREMRANGEBYSCORE": "bb",
     "ZREMRANGEBYRANK": "nn", "SET": "v", "GET": "", "INCRBY": "n", "INCR": "", "DEL": "",
-    "EXISTS": "", "TYPE": "", "GETEX": "", "EXPIRE": "x", "PTTL": "", "TTL": "", "TIME": "t",
+    "EXISTS": "", "TYPE": "", "GETEX": "", "EXPIRE": "x", "PTTL": "", "TIME": "t",
 }  # fmt: skip
 # Their replies are times.
-NOT_COMPARED: Final = (b"PTTL", b"TTL", b"TIME")
+NOT_COMPARED: Final = (b"PTTL", b"TIME")
 _POOLS: Final = {"v": VALUES, "n": NUMBERS, "b": BOUNDS, "x": (b"100",)}
 
 
