@@ -1,6 +1,6 @@
 """Reaches the node of a Redis Cluster that has forkq's slot, and follows when another one gets it.
 
-A node refuses a command for a slot that it does not have, before it does anything. So nobody needs
+A node refuses a command for a slot that it does not have, before it does anything. So no process needs
 to ask now and then, as with Sentinels. A process asks the nodes who has the slot when it connects.
 Once a node has said that the slot moved, the process uses no idle connection to that node any more.
 """
@@ -78,7 +78,7 @@ class ClusterConnector:
         raise self._failure(failures)
 
     def set_timeout(self, seconds: float) -> None:
-        """As that of ``Connector``."""
+        """No read, and no step of a connect, waits longer on the connections to come."""
         self._timeout = self._connect_timeout = seconds
 
     def _ask(self, node: Address) -> Address:
@@ -123,7 +123,7 @@ class ClusterConnector:
 
 
 class NodeConnection(RawConnection):
-    """A connection that nobody waits on, or takes out of a pool, once the slot has moved. What is
+    """A connection on which no thread waits, and that no pool lends, once the slot has moved. What is
     sent to a node without the slot is refused; so a push in several batches goes on until then."""
 
     __slots__ = ("_address", "_moves", "_view")
@@ -137,13 +137,13 @@ class NodeConnection(RawConnection):
         self._moves = view.moves
 
     def can_read(self) -> bool:
-        """As RawConnection.can_read. Raises SlotElsewhere once the slot has moved."""
+        """Whether the server has sent something. Raises SlotElsewhere once the slot has moved."""
         if self._moves != self._view.moves:
             raise SlotElsewhere(f"the slot of forkq's keys has left {address_text(self._address)}")
         return super().can_read()
 
     def read_replies(self, count: int) -> list[Any]:
-        """As RawConnection.read_replies. Remembers that the slot has moved."""
+        """Reads the next ``count`` replies. Notes if one says that the slot has moved."""
         replies = super().read_replies(count)
         for reply in replies:
             if isinstance(reply, exceptions.MovedError):
@@ -151,7 +151,7 @@ class NodeConnection(RawConnection):
         return replies
 
     def _lost(self, error: OSError) -> exceptions.RedisError:
-        """As RawConnection._lost, with the address of the node: this may be a failover."""
+        """The error for one of the socket, with the node's address: this may be a failover."""
         found = super()._lost(error)
         if isinstance(found, exceptions.TimeoutError):
             return found
