@@ -11,7 +11,7 @@ from ..config.shards import place_of_url
 from ..errors import ServerUnavailable
 from ..screens.checks import NO_ROOM, REDIS_MEMORY
 from ..store.connection import RedisConnection
-from ..store.server_check import check_usable, server_info
+from ..store.server_check import check_usable, server_info, setting
 from ..units import format_share, format_size
 from ..wire.keys import Keys
 from ..wire.redis_url import database_of, redacted_url
@@ -19,6 +19,13 @@ from .finding import Finding, Level, unchecked
 
 # What a policy that deletes only expiring keys (volatile-*) costs: docs/wire.md has these keys.
 _EXPIRING: Final = "what says which processes live: their jobs could run a second time"
+
+# By appendfsync: what a crash costs. The file outlives a crash of Redis alone in each case.
+_LOST: Final = {
+    "always": "nothing that Redis has confirmed is lost",
+    "everysec": "if its host crashes, about the last second is lost",
+    "no": "if its host crashes, what the kernel has not written is lost (30 s, as Linux is set up)",
+}
 
 # The shard that was found first on each server, by the server's ``run_id`` and the database.
 SeenServers: TypeAlias = "dict[tuple[str, int], str]"
@@ -87,9 +94,13 @@ def eviction(server: ExaminedServer) -> Finding:
 
 
 def persistence(server: ExaminedServer) -> Finding:
-    """Whether the jobs survive a restart of Redis, and its crash."""
+    """Whether the jobs survive a restart of Redis, and its crash; and what may be lost all the
+    same."""
     if server.info.get("aof_enabled") == "1":
-        return Finding("ok", "persistence", "the append-only file is on")
+        how = setting(server.connection, "appendfsync") or ""
+        lost = f" (appendfsync {how}): {_LOST[how]}" if how in _LOST else ""
+        what = f"the append-only file is on{lost}{_lost_in_failover(server)}"
+        return Finding("ok", "persistence", what)
     saves = server.info.get("rdb_saves_configured", "")
     if saves == "unknown":
         return unchecked(
@@ -103,6 +114,18 @@ def persistence(server: ExaminedServer) -> Finding:
         what = "neither AOF nor RDB snapshots are on"
         why = "a restart of Redis loses every job"
     return Finding("warn", "persistence", what, why, remedy)
+
+
+def _lost_in_failover(server: ExaminedServer) -> str:
+    """What a replica that takes over may lack; "" if there is no replica."""
+    if server.info.get("connected_slaves", "0") == "0":
+        return ""
+    needed = setting(server.connection, "min-replicas-to-write")
+    lag = setting(server.connection, "min-replicas-max-lag")
+    if needed in (None, "0") or lag == "0":
+        bound = "" if needed is None else "; min-replicas-to-write bounds that, and is off"
+        return f"; a replica that takes over may lack what it has not received{bound}"
+    return f"; a replica that takes over may lack the last {lag} s"
 
 
 def redis_memory(server: ExaminedServer) -> Finding:

@@ -31,6 +31,7 @@ from forkq.store.connection import RedisConnection
 from tests.redis.proxy import Proxy
 from tests.support.documents import redis_rights
 from tests.support.server import Server
+from tests.support.waiting import wait_until
 from tests.unit.doctor.shared import config
 
 APP = AppReport(jobs=("Good",))
@@ -75,6 +76,31 @@ def test_a_server_that_would_lose_jobs_is_told(own_server: Server) -> None:
     own_server.cli("CONFIG", "SET", "save", "3600 1")
     snapshots = found(own_server.url, persistence)
     assert (snapshots.level, snapshots.what) == ("warn", "RDB snapshots alone (3600 1)")
+
+
+def test_what_may_be_lost_all_the_same_is_told(own_server: Server) -> None:
+    own_server.cli("CONFIG", "SET", "appendonly", "yes")
+    assert found(own_server.url, persistence).what == (
+        "the append-only file is on (appendfsync everysec): if its host crashes, about the last "
+        "second is lost"
+    )
+    replica = Server(tcp=True).start()
+    primary = Server(tcp=True, aof=True).start()
+    try:
+        replica.cli("REPLICAOF", "127.0.0.1", primary.port)
+        wait_until(
+            lambda: primary.cli("INFO", "replication")["connected_slaves"] == 1, what="the replica"
+        )
+        primary.cli("CONFIG", "SET", "appendfsync", "always")
+        told = found(primary.url, persistence)
+        assert told.level == "ok"
+        assert "always): nothing that Redis has confirmed is lost; a replica" in told.what
+        assert "has not received; min-replicas-to-write bounds that, and is off" in told.what
+        primary.cli("CONFIG", "SET", "min-replicas-to-write", "1", "min-replicas-max-lag", "7")
+        assert found(primary.url, persistence).what.endswith("may lack the last 7 s")
+    finally:
+        replica.close()
+        primary.close()
 
 
 def test_a_full_server_fails_and_has_its_rights_still(own_server: Server) -> None:
