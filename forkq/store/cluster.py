@@ -1,8 +1,9 @@
 """Reaches the node of a Redis Cluster that has forkq's slot, and follows when another one gets it.
 
-A node refuses a command for a slot that it does not have, before it does anything. So no process needs
-to ask now and then, as with Sentinels. A process asks the nodes who has the slot when it connects.
-Once a node has said that the slot moved, the process uses no idle connection to that node any more.
+A node refuses a command for a slot that it does not have, before it does anything. So no process
+needs to ask now and then, as with Sentinels. A process asks the nodes who has the slot when it
+connects. Once a node has said that the slot moved, the process uses no idle connection to that node
+any more.
 """
 
 from __future__ import annotations
@@ -123,8 +124,9 @@ class ClusterConnector:
 
 
 class NodeConnection(RawConnection):
-    """A connection on which no thread waits, and that no pool lends, once the slot has moved. What is
-    sent to a node without the slot is refused; so a push in several batches goes on until then."""
+    """A connection on which no thread waits, and that no pool lends, once the slot has moved. What
+    is sent to a node without the slot is refused; so a push in several batches goes on until
+    then."""
 
     __slots__ = ("_address", "_moves", "_view")
 
