@@ -42,8 +42,9 @@ def main() -> int:
 
 
 def _look(these: tuple[World, ...], end: float) -> Iterator[tuple[World, Exploration]]:
-    for world in these:
-        result = explore(world, seconds=end - time.perf_counter())
+    for at, world in enumerate(these):
+        left = end - time.perf_counter()
+        result = explore(world, seconds=left / (len(these) - at))
         _say(_row(world, result))
         if result.found is not None:
             _say(story(world, result.found) + "\n")

@@ -355,7 +355,8 @@ def _read(keyspace: Keyspace, args: Args) -> bytes | None:
 
 
 def _incrby(keyspace: Keyspace, args: Args) -> int:
-    count = _integer(_read(keyspace, args) or b"0", _NO_INTEGER)
+    found = _read(keyspace, args)
+    count = _integer(b"0" if found is None else found, _NO_INTEGER)
     count += int(args[1]) if len(args) > 1 else 1
     keyspace[args[0]] = b"%d" % count
     return count

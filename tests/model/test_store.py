@@ -142,7 +142,7 @@ def test_random_commands_do_what_they_do_on_a_server(raw: Any, seed: int) -> Non
             if command[0] not in NOT_COMPARED:
                 ours = _unordered(command, plain(reply.value))
                 assert ours == _unordered(command, plain(theirs)), done
-            assert store.states[state] == contents(raw), done
+        assert store.states[state] == contents(raw), done
 
 
 def _unordered(command: tuple[bytes, ...], reply: Any) -> Any:

@@ -150,6 +150,14 @@ LARGE: Final = (
         *([GOOD, SECOND], (1,)),
         solo=True, sweep=True, faults=ALL_FAULTS, most_faults=1,
     ),
+    World(
+        "everything",
+        [POISON, Job("2", "b")],
+        (1, 1),
+        ("a", "b"),
+        {"a": LIMIT_1, "b": LIMIT_1},
+        solo=True, clock=True, person=[PAUSE, RESUME],
+    ),
     World("each fault, twice", [GOOD], solo=True, sweep=True, faults=ALL_FAULTS, most_faults=2),
 )  # fmt: skip
 
