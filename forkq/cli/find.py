@@ -38,7 +38,7 @@ _PART_OF_JID: Final = re.compile(r"[0-9a-f]{6,23}")
 @json_option
 @finds_redis
 def running(longer_than: float | None, wants_json: bool, **flags: Any) -> int:
-    """List the jobs that run now, the longest first; their progress as of the last heartbeats.
+    """List the jobs that run now, the longest first, with their progress.
 
     `< 8 s`: no heartbeat has told of the job yet. It runs for a shorter time than that.
     """

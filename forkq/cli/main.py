@@ -60,15 +60,28 @@ _COMMANDS = {
     "processes": "processes",
     "config": "config",
     "doctor": "doctor",
-    "demo": "demo",
+    "demo": "first_steps",
     "adopt": "adopt",
+    "init": "first_steps",
     "web": "web",
     "top": "top",
 }
 
 
 # They start, signal or inspect processes as Unix has them. The others work on Windows too.
-_OF_UNIX = frozenset({"start", "tree", "doctor", "demo", "web", "top"})
+_OF_UNIX = frozenset({"start", "tree", "doctor", "first_steps", "web", "top"})
+
+
+# How ``forkq --help`` lists them; a command that no group names stands in the last one.
+_GROUPS = {
+    "Run": ("init", "start", "quiet", "stop", "restart", "status", "push", "shell", "demo"),
+    "Look": (
+        *("stats", "running", "stuck", "find", "processes", "queues", "jobs", "retries", "dead"),
+        *("scheduled", "classes", "doctor", "top", "web", "metrics"),
+    ),
+    "Act": ("retry", "undo", "pause", "resume", "limits", "cron", "mark-deploy"),
+    "Configure": ("config", "adopt", "version"),
+}
 
 
 class _Commands(click.Group):
@@ -76,6 +89,19 @@ class _Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted([*super().list_commands(ctx), *_COMMANDS])
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Lists the commands by what they are for."""
+        left = set(self.list_commands(ctx)).difference(*_GROUPS.values())
+        for title, names in _GROUPS.items():
+            more = sorted(left) if title == "Configure" else ()
+            rows = [(name, self._short_help(ctx, name)) for name in (*names, *more)]
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+    def _short_help(self, ctx: click.Context, name: str) -> str:
+        command = self.get_command(ctx, name)
+        return "" if command is None else command.get_short_help_str(limit=90)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if not hasattr(os, "fork") and _COMMANDS.get(cmd_name) in _OF_UNIX:

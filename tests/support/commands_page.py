@@ -50,6 +50,7 @@ EXAMPLES: Final = {
     "demo": "forkq demo",
     "doctor": "forkq doctor --json",
     "find": "forkq find b4a577edbccf1d805744efa9",
+    "init": "forkq init shop --compose",
     "jobs delete": "forkq jobs delete -q low --class shop.Report",
     "jobs kill": "forkq jobs kill -q low --match customer-17",
     "jobs list": "forkq jobs list -q mail --older-than 10m",
