@@ -22,7 +22,7 @@ DEBIAN := chromium chromium-driver git iproute2 jq mount postgresql prometheus p
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-deps test-slow test-redis-py screenshots check format test-all bench bench-docs bench-parts fuzz chaos explore docs clean
+.PHONY: help demo test test-deps test-slow test-redis-py screenshots check format test-all bench bench-docs bench-parts fuzz chaos explore docs release clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do \
@@ -139,6 +139,10 @@ explore: $(VENV)/.dev ## every interleaving of scripts, deaths and lost replies:
 	@FORKQ_TEST_MODEL_SEQUENCES=100000 $(VENV)/bin/python -m pytest tests/model/test_store.py -q -o faulthandler_timeout=0
 	@$(VENV)/bin/python -m tests.model $(foreach name,MINUTES WALKS,\
 		$(if $($(name)),--$(shell echo $(name) | tr A-Z a-z) $($(name)))) $(if $(DOCS),--docs)
+
+# Commits and uploads nothing; it says how.
+release: $(VENV)/.dev ## set the version, build, and try sdist and wheel on each Python: VERSION=0.2.0
+	@$(VENV)/bin/python -m tests.support.release $(VERSION)
 
 clean: ## remove environments, caches and builds
 	rm -rf .venv .venvs build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

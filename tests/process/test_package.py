@@ -63,7 +63,10 @@ def test_the_wheel_has_the_package_with_its_data_and_nothing_else(built: tuple[P
     [probe] = [name for name in names if name.endswith(".data/scripts/forkq-probe")]
     assert names - {probe} == {str(path.relative_to(ROOT)) for path in ours}
     with tarfile.open(source) as unpacked:
-        assert any(name.endswith("/tests/conftest.py") for name in unpacked.getnames())
+        found = {name.split("/")[1] for name in unpacked.getnames() if "/" in name}
+    beside = {"CHANGELOG.md", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml", ".gitignore"}
+    assert {"forkq", "bin"} <= found <= {"forkq", "bin", *beside}
+    assert source.stat().st_size < 2 * wheel.stat().st_size
 
 
 @pytest.mark.xdist_group("package")
