@@ -73,7 +73,8 @@ def _mutate() -> Iterator[tuple[str, str, int]]:
 def _walk(count: int, end: float) -> bool:
     for seed in range(count):
         if time.perf_counter() > end:
-            break
+            _say(f"\nthe time is over after {seed} of {count} random ways\n")
+            return True
         found = walk(worlds.WIDE, seed, 2000)
         if found is not None:
             _say(story(worlds.WIDE, found) + f"\n(walk {seed})\n")
