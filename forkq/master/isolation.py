@@ -137,7 +137,8 @@ class SoloChildren:
         staying = self._staying()
         idle = [child for child in staying if child.was_ready and not child.running]
         is_full = bool(staying) and all(child.was_ready and child.running for child in staying)
-        self._all_busy_since = _since(self._all_busy_since, condition=is_full)
+        # A quiet tree forks none. A child that hangs cannot tell that it is quiet.
+        self._all_busy_since = _since(self._all_busy_since, condition=is_full and not quiet)
         wanted = self.wanted and not quiet
         if not self._has_ordinary:
             if any(slot.boot_failures for slot in self._own_slots()):

@@ -258,6 +258,17 @@ def test_solo_children_linger_but_not_in_a_quiet_tree(ward: Ward) -> None:
     assert ward.children.orders(solo) == [Stop(None)]
 
 
+def test_a_quiet_tree_has_nothing_due_while_a_suspect_holds_the_interpreter(ward: Ward) -> None:
+    """The child cannot tell that it is quiet, and more suspects wait: the master sleeps."""
+    ward.suspects(wait=True)
+    ward.turn()
+    ward.all_busy()
+    ward.turn()
+    assert ward.isolation.due is not None
+    ward.turn(quiet=True)
+    assert ward.isolation.due is None
+
+
 def test_a_quiet_solo_child_is_ended_and_another_one_takes_its_place(ward: Ward) -> None:
     ward.suspects(wait=True)
     ward.turn()
