@@ -107,10 +107,10 @@ class HardLimits(Rule):
     def _drain(
         self, child: ChildHandle, case: _Case, overdue: int, now: float
     ) -> ChildVerdict | None:
-        booting = self._replacements.of(child) is not None
-        if booting and case.replace_by is not None and now < case.replace_by:
-            return None
         if case.remove_by is None:
+            booting = self._replacements.of(child) is not None
+            if booting and case.replace_by is not None and now < case.replace_by:
+                return None
             case.remove_by = now + self._drain_limit
             # The replacement has taken over, or there is none: the child fetches no more.
             obeys = child.beat.state == "retiring" or child.ordered.stop_at is not None

@@ -27,6 +27,7 @@ from forkq.master.replacement import Replacement, Replacements
 from forkq.master.slot import Slot
 from forkq.master.unresponsive import Silence
 from forkq.runtime.deadlines import DeadlineTable
+from forkq.runtime.pipe import Stop
 from tests.unit.master.handles import get_ready, make, tell
 
 MB = 1 << 20
@@ -176,6 +177,30 @@ def test_the_other_jobs_of_a_child_with_an_overdue_one_come_first(child_of: Make
     found = rule.verdict(child, NOW + 4.0)
     assert found is not None
     assert (found.act, found.overdue) == ("remove", True)
+
+
+def test_a_later_replacement_does_not_delay_the_removal(child_of: MakeChild) -> None:
+    """The slot could have no new child when the job became overdue, so the child was retired. One
+    that boots by now changes nothing: what is due is done."""
+    child, begun = child_of(), Begun()
+    table, rule = (
+        DeadlineTable(child.files.deadlines, 2),
+        HardLimits(60.0, cast(Replacements, begun)),
+    )
+    tell(child, busy=2)
+    table.tell(table.add(NOW, 7), "in a test")
+    rule.verdict(child, NOW + 0.2)
+    found = rule.verdict(child, NOW + 0.3)
+    assert found is not None
+    assert found.act == "retire"
+    child.ordered.note(Stop(NOW + 5.0))
+    tell(child, state="retiring")
+    begun.append(Replacement(child.slot, child, "max_age"))
+    due = rule.due(child)
+    assert due is not None
+    found = rule.verdict(child, due)
+    assert found is not None
+    assert found.act == "remove"
 
 
 def test_a_job_that_holds_the_interpreter_has_its_half_second_each_time(
