@@ -147,7 +147,10 @@ class Master:
         self._isolation.advance(quiet=self._quiet)
 
     def _check_health(self) -> None:
-        self._health.check(stopping=self._stop_sequence.begun, quiet=self._quiet)
+        # The exec waits for each replacement that is under way. A tree that recycles its children
+        # all the time would never come to it.
+        quiet = self._quiet or self._restart.waits_for_exec
+        self._health.check(stopping=self._stop_sequence.begun, quiet=quiet)
 
     def _show_state(self) -> None:
         self._display.show(

@@ -12,8 +12,9 @@ from typing import Any
 import psutil
 import pytest
 
+from forkq.master import restart as restart_module
 from forkq.master.child_handle import ChildHandle
-from forkq.master.restart import RollingRestart
+from forkq.master.restart import Restart, RollingRestart, is_canary
 from forkq.master.slot import Slot
 from forkq.runtime.pipe import Ready, Unbootable, send
 from forkq.store.crash_record import ProcessDeath
@@ -212,6 +213,47 @@ def test_a_rolling_restart_waits_for_no_pause_of_an_earlier_replacement(tree: Tr
     restart.begin()
     restart.advance()
     assert old.slot in tree.replacements
+
+
+def test_the_exec_waits_until_the_master_can_do_it(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Meanwhile the master begins no replacement that can be later: it would never come to it."""
+    monkeypatch.setattr(restart_module, "_WATCH", 0.0)
+    tree.boot()
+    tree.children.slots.were_ready = True
+    answers = ["", "", "no such program"]
+    restart = Restart(tree.children, tree.replacements, {}, lambda: answers.pop(0), tree.log)
+    restart.request()
+    restart.advance(quiet=False)
+    canary = next(child for child in tree.children if is_canary(child))
+    assert not restart.waits_for_exec, "the new code is not proved"
+    report_ready(tree, canary)
+    for _ in range(2):
+        restart.advance(quiet=False)
+        assert restart.waits_for_exec
+    restart.advance(quiet=False)
+    assert restart.report.state == "rolled back"
+    assert not restart.waits_for_exec
+
+
+def test_a_canary_that_dies_ends_the_wait_for_the_exec(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restart_module, "_WATCH", 0.0)
+    tree.boot()
+    tree.children.slots.were_ready = True
+    restart = Restart(tree.children, tree.replacements, {}, lambda: "", tree.log)
+    restart.request()
+    restart.advance(quiet=False)
+    canary = next(child for child in tree.children if is_canary(child))
+    report_ready(tree, canary)
+    restart.advance(quiet=False)
+    assert restart.waits_for_exec
+    kill(tree, canary)
+    restart.advance(quiet=False)
+    assert restart.report.state == "rolled back"
+    assert not restart.waits_for_exec
 
 
 def test_a_hog_that_is_removed_while_its_replacement_boots_leaves_it_its_slot(tree: Tree) -> None:
