@@ -182,7 +182,7 @@ MUTATIONS: Final = (
         worlds.SECOND_LIFE,
     ),
     Mutation(
-        "a changed rule wakes nobody",
+        "a changed rule wakes no child",
         "redis.call('HINCRBY', KEYS[1], ARGV[1], 1)",
         "redis.call('HSET', KEYS[1], ARGV[1], 1)",
         worlds.LIMITS,
