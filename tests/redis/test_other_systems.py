@@ -52,6 +52,13 @@ try:
 except forkq.ForkqError as error:
     print("refused:", error)
 """
+# Django loads models, and the views that use them, in a project only.
+DJANGO_PROJECT = """
+import django, django.conf
+apps = [f"django.contrib.{name}" for name in ("contenttypes", "auth", "messages", "admin")]
+django.conf.settings.configure(INSTALLED_APPS=[*apps, "forkq.contrib.django"])
+django.setup()
+"""
 
 
 def run(folder: Path, program: str) -> subprocess.CompletedProcess[str]:
@@ -95,7 +102,7 @@ def test_all_that_a_web_app_imports_loads_without_unix(tmp_path: Path) -> None:
     ]
     assert "forkq.contrib.fastapi" in names
     lines = [f"importlib.import_module({name!r})" for name in ("forkq.testing.plugin", *names)]
-    done = run(tmp_path, "\n".join(["import importlib", *lines]))
+    done = run(tmp_path, "\n".join(["import importlib", DJANGO_PROJECT, *lines]))
     assert (done.returncode, done.stderr) == (0, "")
 
 
