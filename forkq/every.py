@@ -93,11 +93,12 @@ def entries_by_origin(config: Config) -> dict[str, list[Entry]]:
     """What this app publishes: the entries of its code and those of its file. An origin without
     entries is included: Redis then deletes what it published before.
 
-    A child calls it when it has loaded the app. Raises InvalidSchedule if a name is in both,
+    A child calls it when it has loaded the app, `forkq config check` and `forkq doctor` to find
+    what would keep that child from booting. Raises InvalidSchedule if a name is in both,
     InvalidJob if the file gives a job arguments that do not fit, or if a payload is beyond the
     bounds of the configuration.
     """
-    from .cron.service import origin_of, service_name  # noqa: PLC0415 - only a child needs it
+    from .cron.service import origin_of, service_name  # noqa: PLC0415 - no push needs it
 
     code = [
         spec.entry if spec.has_zone else spec.entry.in_zone(config.cron_tz)

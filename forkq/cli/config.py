@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 import click
@@ -17,10 +18,12 @@ from ..config.limit_tables import warnings
 from ..config.shards import Shard
 from ..cron.entry import Entry
 from ..cron.zones import zone_of
+from ..errors import ConfigError, InvalidJob, InvalidSchedule
+from ..every import entries_by_origin
 from ..limits.patterns import is_pattern
 from ..limits.rate_text import rate_text
 from ..limits.rules import Rules
-from ..runtime.unserved import Unserved, queue_of, unserved
+from ..runtime.unserved import UNKNOWN_JOBS, Unserved, queue_of, unserved, with_unknown_jobs
 from ..wire.printable import shown_name
 from ..wire.redis_url import redacted_url
 from .app import import_app
@@ -42,8 +45,9 @@ def config() -> None:
 def check(no_import: bool, **flags: Any) -> int:
     """Check the configuration, import the app, and show a summary with its jobs.
 
-    Exit code 2 if the configuration is wrong, 3 if the app cannot be imported, 1 if no capsule
-    serves the queue of a job, of its retries or of a periodic job. A warning changes no exit code.
+    Exit code 2 if the configuration is wrong, or a periodic job does not fit its job, 3 if the app
+    cannot be imported, 1 if no capsule serves the queue of a job, of its retries or of a periodic
+    job. A warning changes no exit code.
     """
     found = configuration(**flags)
     echo(_summary(found))
@@ -52,10 +56,24 @@ def check(no_import: bool, **flags: Any) -> int:
     if found.app and not no_import:
         import_app(found.app)
         echo(_jobs())
+        _check_periodic_jobs(found)
     wrong = unserved(found, app=not no_import)
     for each in wrong:
         report_unserved_queue(each, found)
     return 1 if wrong else 0
+
+
+def _check_periodic_jobs(found: Config) -> None:
+    """Warns of those whose job the app, which is imported, does not have. Raises ConfigError for
+    one with which no child can boot."""
+    try:
+        entries = entries_by_origin(found)
+    except (InvalidJob, InvalidSchedule) as error:
+        raise ConfigError(str(error)) from None
+    unknown = with_unknown_jobs(chain(*entries.values()), found.queue_names)
+    if unknown:
+        names = ", ".join(map(shown_name, unknown))
+        echo(f"warning: {UNKNOWN_JOBS}: {names}", err=True)
 
 
 def _jobs() -> str:

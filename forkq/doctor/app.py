@@ -1,10 +1,12 @@
-"""Checks of the app: whether it can be imported, and whether it can be preloaded."""
+"""Checks of the app: whether it can be imported, whether its periodic jobs can be published, and
+whether it can be preloaded."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from ..config.config import Config
+from ..runtime.unserved import UNKNOWN_JOBS
 from .finding import Finding, listed, unchecked
 from .probe import AppReport
 
@@ -18,6 +20,20 @@ def app(config: Config, report: AppReport | None) -> Finding:
         what, remedy = f"{named} cannot be imported: {report.error}", "`forkq start` shows where"
         return Finding("fail", "app", what, "children cannot boot", remedy)
     return Finding("ok", "app", f"{named} can be imported; jobs: {len(report.jobs)}")
+
+
+def cron(report: AppReport | None) -> Finding:
+    """Whether the periodic jobs of the code and of the file fit the jobs that they push."""
+    if report is None or report.error:
+        return unchecked("cron", "no app was imported")
+    if report.cron_error:
+        remedy = "mend it; `forkq config check` checks it too"
+        return Finding("fail", "cron", report.cron_error, "children cannot boot", remedy)
+    if report.cron_unknown:
+        what = f"{UNKNOWN_JOBS.partition(';')[0]}: {listed(report.cron_unknown)}"
+        remedy = "import their modules in the app that -r names, or mend `job` in [[cron]]"
+        return Finding("warn", "cron", what, "they will fail", remedy)
+    return Finding("ok", "cron", "every periodic job fits the job that it pushes")
 
 
 def preload(config: Config, report: AppReport | None) -> Finding:

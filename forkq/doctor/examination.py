@@ -18,7 +18,7 @@ from ..store.connection import ConnectionLost, RedisConnection, RedisError
 from ..store.refusals import failure
 from ..store.server_check import check_files, check_usable
 from ..wire.redis_url import EMBEDDED
-from .app import app, preload
+from .app import app, cron, preload
 from .backlog import classes
 from .finding import Finding, examine, unchecked
 from .host import max_memory, memory, oom_group, open_files, processes
@@ -60,10 +60,11 @@ _OF_SERVER: Final[dict[str, _Check]] = {
 
 def all_findings(config: Config, unit: Path | None, grace: float | None) -> Iterator[Finding]:
     """Every check: the host, the app, Redis, and the jobs that wait there."""
-    report = import_app(config.app, config.boot_timeout) if config.app else None
+    report = import_app(config) if config.app else None
     yield from _of_host(config, report, unit, grace)
     yield examine("journal", partial(journal, unit, os.environ))
     yield examine("app", partial(app, config, report))
+    yield examine("cron", partial(cron, report))
     yield examine("preload", partial(preload, config, report))
     seen: SeenServers = {}
     for shard in config.shards:

@@ -11,19 +11,23 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import NoReturn
 
 import msgspec
 
 from .. import registry
-from ..errors import ForkqError
+from ..config.config import Config
+from ..errors import ForkqError, InvalidJob, InvalidSchedule
+from ..every import entries_by_origin
 from ..master.memory import resident
 from ..runtime.app_frames import place_in_app
 from ..runtime.app_loader import load_app
+from ..runtime.unserved import with_unknown_jobs
 from ..wire.printable import class_name, message
 from .opened import Opened
 
@@ -33,18 +37,23 @@ _LONGEST_MESSAGE = 400
 @dataclass(frozen=True, slots=True)
 class AppReport:
     """``error`` is why the app cannot be imported, "" if it can. ``resident`` are the bytes of
-    memory that a process with the app takes; 0 if it cannot be imported."""
+    memory that a process with the app takes; 0 if it cannot be imported. ``cron_error`` is why no
+    child can publish the periodic jobs, "" if one can; ``cron_unknown`` are the names of those
+    whose job the app has not registered."""
 
     error: str = ""
     jobs: tuple[str, ...] = ()
     threads: tuple[str, ...] = ()
     sockets: tuple[str, ...] = ()
     resident: int = 0
+    cron_error: str = ""
+    cron_unknown: tuple[str, ...] = ()
 
 
-def import_app(app: Sequence[str], limit: float) -> AppReport:
-    """Imports ``app`` in a fork, which may take ``limit`` seconds."""
-    return _decoded(ask_fork(lambda: msgspec.json.encode(_examine(app)), limit), limit)
+def import_app(config: Config) -> AppReport:
+    """Imports the app in a fork, which may take ``boot_timeout`` seconds."""
+    limit = config.boot_timeout
+    return _decoded(ask_fork(lambda: msgspec.json.encode(_examine(config)), limit), limit)
 
 
 def ask_fork(answer: Callable[[], bytes], limit: float) -> bytes | None:
@@ -96,18 +105,24 @@ def _end(pid: int) -> None:
     os.waitpid(pid, 0)
 
 
-def _examine(app: Sequence[str]) -> AppReport:
+def _examine(config: Config) -> AppReport:
     opened = Opened()
     try:
         with opened.watch():
-            load_app(app)
+            load_app(config.app)
     except ForkqError as error:
         return AppReport(message(error, _LONGEST_MESSAGE))
     except BaseException as error:  # noqa: BLE001 - the app's own code, SystemExit too
         text = f"{class_name(type(error))}: {message(error, _LONGEST_MESSAGE)}"
         return AppReport(f"{text}{place_in_app(error)}")
     threads, sockets = tuple(opened.threads()), tuple(opened.sockets())
-    return AppReport("", tuple(registry.names()), threads, sockets, resident(os.getpid()))
+    report = AppReport("", tuple(registry.names()), threads, sockets, resident(os.getpid()))
+    try:
+        entries = entries_by_origin(config)
+    except (InvalidJob, InvalidSchedule) as error:
+        return replace(report, cron_error=message(error, _LONGEST_MESSAGE))
+    unknown = with_unknown_jobs(chain(*entries.values()), config.queue_names)
+    return replace(report, cron_unknown=tuple(unknown))
 
 
 def _read(fd: int, deadline: float) -> bytes | None:

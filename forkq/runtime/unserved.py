@@ -1,18 +1,22 @@
-"""Which jobs of the app go to a queue that no capsule serves: most likely its name is misspelt.
+"""Which jobs of the app go to a queue that no capsule serves, and which periodic jobs push a job
+that the app has not registered: most likely a name is misspelt.
 
 A child says so when it has loaded the app, ``forkq config check`` before that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Iterator
+from typing import Final, NamedTuple
 
 from .. import registry
 from ..config.config import Config
+from ..cron.entry import Entry
 from ..errors import nearest
 from ..limits.patterns import matches_any
 from ..wire.payload import DEFAULT_QUEUE
+
+UNKNOWN_JOBS: Final = "periodic jobs name jobs that this app has not registered; they will fail"
 
 
 class Unserved(NamedTuple):
@@ -36,6 +40,18 @@ def unserved(config: Config, *, app: bool = True) -> list[Unserved]:
         for queue, whose in found
         if not matches_any(queue, served)
     ]
+
+
+def with_unknown_jobs(entries: Iterable[Entry], worked_on: Collection[str]) -> list[str]:
+    """The names of the periodic jobs for the queues ``worked_on`` whose job the app, which is
+    imported, has not registered."""
+    known = set(registry.names())
+    return sorted(
+        entry.name
+        for entry in entries
+        if entry.job["class"] not in known
+        and matches_any(entry.job.get("queue", DEFAULT_QUEUE), worked_on)
+    )
 
 
 def queue_of(spec: registry.JobSpec) -> str:

@@ -21,8 +21,8 @@ from tests.support.tree import FORKQ, ForkqTree, StartTree
 
 CHECKS = [
     "open-files", "processes", "memory", "max-memory", "oom-group", "systemd", "kubernetes",
-    "journal", "app", "preload", "redis", "version", "eviction", "persistence", "redis-memory",
-    "latency", "clock",
+    "journal", "app", "cron", "preload", "redis", "version", "eviction", "persistence",
+    "redis-memory", "latency", "clock",
     "rights", "timeout", "huge-pages", "overcommit", "clients", "buffers", "classes", "versions",
     "damaged", "fleet", "silent", "refused", "leader", "due", "queues", "idle", "behind", "paused",
     "suspects", "held", "surge", "failing", "dead", "periodic", "asleep",

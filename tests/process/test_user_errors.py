@@ -116,6 +116,48 @@ def test_a_mistake_in_the_configuration(shell: ForkqTree, config: str, named: li
         assert not shell.processes()
 
 
+RECEIPT = """
+import forkq
+
+@forkq.job(name="Receipt")
+def receipt(order: int, address: str, copies: int = 1) -> None: ...
+"""
+
+
+def test_a_periodic_job_that_keeps_a_child_from_booting(shell: ForkqTree) -> None:
+    """`config check` and `doctor` say beforehand what the child would say at its start."""
+    (shell.cwd / "jobs.py").write_text(RECEIPT)
+    (shell.cwd / "forkq.toml").write_text(
+        '[forkq]\napp = "jobs"\n[redis]\nurl = "redis://127.0.0.1:1/0"\n'
+        '[[cron]]\njob = "Receipt"\ncron = "@daily"\nargs = [1]\n'
+    )
+    said = "[[cron]] 'Receipt': job 'Receipt' takes 2 to 3 arguments, but args has 1: [1]"
+    checked = shell.run("config", "check")
+    assert (checked.returncode, checked.stderr.count("\n")) == (2, 1)
+    assert said in checked.stderr
+    examined = shell.run("doctor")
+    assert examined.returncode == 1
+    [line] = [line for line in examined.stdout.splitlines() if line.split()[1] == "cron"]
+    assert line.startswith("fail")
+    assert f"{said}; children cannot boot" in line
+
+
+def test_a_periodic_job_whose_job_the_app_does_not_have_is_a_warning(shell: ForkqTree) -> None:
+    """In `config check` and in `doctor`, as at the start."""
+    (shell.cwd / "jobs.py").write_text(RECEIPT)
+    (shell.cwd / "forkq.toml").write_text(
+        '[forkq]\napp = "jobs"\n[redis]\nurl = "redis://127.0.0.1:1/0"\n'
+        '[[cron]]\njob = "Nope"\ncron = "@daily"\n'
+    )
+    said = "periodic jobs name jobs that this app has not registered"
+    checked = shell.run("config", "check")
+    assert (checked.returncode, checked.stderr) == (0, f"warning: {said}; they will fail: Nope\n")
+    examined = shell.run("doctor").stdout.splitlines()
+    [line] = [line for line in examined if line.split()[1] == "cron"]
+    assert line.startswith("warn")
+    assert f"{said}: Nope; they will fail" in line
+
+
 def test_the_traceback_of_an_app_has_only_its_own_frames(shell: ForkqTree) -> None:
     """Of a command that imports it, as of `forkq start`."""
     (shell.cwd / "jobs.py").write_text("def price():\n    return 1 / 0\n\n\nprice()\n")

@@ -11,14 +11,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from ... import registry
 from ...config.config import Config
 from ...config.shards import shard_of
 from ...cron.entry import MAX_CLOCK_ERROR, Entry
 from ...errors import InvalidSchedule
-from ...limits.patterns import matches_any
 from ...runtime.assignment import Assignment
 from ...runtime.log import LogOnce
+from ...runtime.unserved import UNKNOWN_JOBS, with_unknown_jobs
 from ...store.connection import RedisConnection
 from ...store.process_info import running_services
 from ...store.scripts import CRON_CLAIM, CRON_PUBLISH
@@ -188,19 +187,9 @@ class Publisher:
             self._log_once.warning((event, *names, origin), event, names=names, origin=origin)
 
     def _warn_of_unknown_jobs(self) -> None:
-        known = set(registry.names())
-        unknown = sorted(
-            entry.name
-            for entry in self._entries.values()
-            if entry.job["class"] not in known
-            and matches_any(entry.job.get("queue", DEFAULT_QUEUE), self._worked_on)
-        )
+        unknown = with_unknown_jobs(self._entries.values(), self._worked_on)
         if unknown:
-            self._log_once.warning(
-                ("unknown jobs", *unknown),
-                "periodic jobs name jobs that this app has not registered; they will fail",
-                names=unknown,
-            )
+            self._log_once.warning(("unknown jobs", *unknown), UNKNOWN_JOBS, names=unknown)
 
 
 def _decoded(raw: bytes) -> Entry | None:

@@ -24,7 +24,7 @@ def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def report(source: str, name: str = "probed_app", limit: float = 30.0) -> AppReport:
     Path(f"{name}.py").write_text(textwrap.dedent(source))
-    return import_app([name], limit)
+    return import_app(config(app=(name,), boot_timeout=limit))
 
 
 def test_a_good_app_opens_nothing() -> None:
@@ -111,7 +111,7 @@ def test_an_app_that_cannot_be_imported_fails(source: str, said: str) -> None:
 
 
 def test_an_app_that_does_not_exist_is_told_as_forkq_start_tells_it() -> None:
-    found = import_app(["no_such_app"], 30)
+    found = import_app(config(app=("no_such_app",)))
     assert found.error.startswith("cannot load the app 'no_such_app'")
 
 
