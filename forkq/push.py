@@ -72,6 +72,7 @@ CALLS_ELSEWHERE: Final[Mapping[str, str]] = {
 }
 OPTIONS_ELSEWHERE: Final[Mapping[str, str]] = {
     "max_retries": "write `retry=N`",
+    "max_retry": "write `retry=N`",
     "retries": "write `retry=N`",
     "default_retry_delay": "write `backoff=SECONDS`",
     "retry_delay": "write `backoff=SECONDS`",
@@ -358,7 +359,7 @@ def _refuse_misspelt(name: str, key: str) -> None:
             f"job {name!r}: there is no job option {key!r}: {said} "
             f"(.set({{{key!r}: ...}}) sends a key of your own)"
         )
-    near = nearest(key, OPTIONS, 0.8)
+    near = nearest(key, OPTIONS, 0.75)
     if near is not None:
         raise InvalidJob(
             f"job {name!r}: there is no job option {key!r}; is {near!r} meant? "

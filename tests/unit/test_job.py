@@ -125,6 +125,8 @@ def test_set_refuses_a_misspelt_option_unless_it_is_a_key_of_ones_own(pushed: Fa
     options = cast("Any", Set.set)
     with pytest.raises(InvalidJob, match=r"no job option 'queu'; is 'queue' meant\?.*\{'queu': "):
         options(queu="low")
+    with pytest.raises(InvalidJob, match=r"no job option 'que'; is 'queue' meant\?"):
+        options(que="low")
     options(tenant=7).perform_async()
     assert pushed.last == {"class": "S", "args": [], "tenant": 7}
     options({"queu": "low"}).perform_async()
