@@ -30,7 +30,7 @@ from .observers import JobObserver
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-_INTERRUPTED: Final = "interrupted by the stop; returned to the head of its queue"
+_INTERRUPTED: Final = "interrupted by the stop; goes back to the head of its queue"
 _NEEDS_NEWER: Final = (
     "the job needs a newer forkq; it waits in the schedule, and a child that can run it gets it"
 )

@@ -219,7 +219,7 @@ def test_a_job_that_swallows_it_is_done_and_logged_once(
     event = "a job swallowed its TimeLimit, or ended before it was delivered"
     (line,) = wait_until(lambda: lines(child, event), what="the line")
     assert (line["class"], line["timeout"]) == ("Stubborn", 0.05)
-    assert not lines(child, "interrupted by the stop; returned to the head of its queue")
+    assert not lines(child, "interrupted by the stop; goes back to the head of its queue")
 
 
 def test_one_that_goes_on_is_logged_with_its_stack_while_it_runs(
@@ -258,7 +258,9 @@ def test_the_stop_wins_over_the_limit(
     child.manager.interrupt()
     keep_time(child, lambda: child.manager.idle, "the job to end")
     wait_counts(child, (0, 0))
-    assert redis.hlen(INFLIGHT) == 1  # until the stop returns it
+    assert redis.hlen(INFLIGHT) == 1  # until the stop returns it: the line speaks of what comes
+    [line] = lines(child, "interrupted by the stop; goes back to the head of its queue")
+    assert line["class"] == "Spin"
     assert not payloads(redis, "retry")
 
 
