@@ -226,6 +226,14 @@ def shown(value: object) -> str:
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
 
 
+def no_such_shard(name: str, names: Sequence[str]) -> ConfigError:
+    """The error for a shard that is none of ``names``, those of the configuration."""
+    if not names:
+        return ConfigError(f'there is no shard "{name}": the configuration has no [[redis.shards]]')
+    known = ", ".join(names)
+    return ConfigError(f'there is no shard "{name}" in [[redis.shards]]; there are {known}')
+
+
 def nearest(word: str, words: Iterable[str], cutoff: float = 0.6) -> str | None:
     """The word among ``words`` that was probably meant; a word with the same letters comes
     first."""

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from .errors import ConfigError, ServerUnavailable
+from .errors import ServerUnavailable, no_such_shard
 from .limits.rules import Rulebook
 from .store.scripts import Script
 from .wire.keys import Keys
@@ -119,8 +119,7 @@ class Servers:
     def __getitem__(self, name: str) -> Server:
         """The server of the shard of that name. Raises ConfigError if there is none."""
         if name not in self._servers:
-            names = ", ".join(self.names) or "none"
-            raise ConfigError(f'there is no shard "{name}" in [[redis.shards]]; there is {names}')
+            raise no_such_shard(name, self.names)
         return self._servers[name]
 
 

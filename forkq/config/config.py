@@ -16,7 +16,7 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta
 
 from ..cron.entry import Entry
-from ..errors import ConfigError
+from ..errors import no_such_shard
 from ..limits.rules import Rulebook
 from ..wire.password_source import PasswordSource
 from ..wire.payload import DEEPEST, LARGEST, MAX_NESTING, MAX_SIZE
@@ -259,8 +259,7 @@ class Config:
             return self
         found = next((shard for shard in self.shards if shard.name == name), None)
         if found is None:
-            names = ", ".join(shard.name for shard in self.shards) or "none"
-            raise ConfigError(f'there is no shard "{name}" in [[redis.shards]]; there is {names}')
+            raise no_such_shard(name, [shard.name for shard in self.shards])
         server = replace(self.redis, url=found.url, password_source=found.password_source)
         return replace(self, shard=name, redis=server)
 

@@ -101,7 +101,7 @@ def test_a_configuration_of_one_shard_has_its_address(loaded: Loader) -> None:
     assert (of_mail.redis.url, of_mail.shard) == ("redis://:hunter2@b:6380", "mail")
     assert of_mail.of_shard("default") == config
     assert dataclasses.replace(of_mail, redis=config.redis, shard="default") == config
-    with pytest.raises(ConfigError, match="there is default, mail, bulk"):
+    with pytest.raises(ConfigError, match="there are default, mail, bulk"):
         config.of_shard("x")
 
 
