@@ -21,7 +21,7 @@ from ..runtime.log_console import SENTENCE
 from ..units import format_duration
 from ..wire.lease import UnitOfWork
 from ..wire.payload import Payload, loads
-from ..wire.printable import class_name, message
+from ..wire.printable import class_name, message, with_message
 from ..wire.times import now, seconds
 from .failure.retry import Bury, Decision, Retry, tries
 from .job_run import JobRun
@@ -167,7 +167,7 @@ def _failure(run: JobRun, error: BaseException, decision: Decision) -> dict[str,
     outcome, then = _consequence(decision, gives_up=most is not None and attempt < most)
     kind, text = class_name(type(error)), message(error, _LONGEST_ERROR)
     of_most = f"attempt {attempt} of {most}" if most else f"attempt {attempt}"
-    why, more = f"{kind}: {text}", f"({of_most}, {then}; jid {run.jid})"
+    why, more = with_message(kind, text), f"({of_most}, {then}; jid {run.jid})"
     sentence = f"failed after {format_duration(run.elapsed)}: {why} {more}"
     return {
         **_values(run),

@@ -28,7 +28,7 @@ from ..master.memory import resident
 from ..runtime.app_frames import place_in_app
 from ..runtime.app_loader import load_app
 from ..runtime.unserved import with_unknown_jobs
-from ..wire.printable import class_name, message
+from ..wire.printable import class_name, message, with_message
 from .opened import Opened
 
 _LONGEST_MESSAGE = 400
@@ -113,7 +113,7 @@ def _examine(config: Config) -> AppReport:
     except ForkqError as error:
         return AppReport(message(error, _LONGEST_MESSAGE))
     except BaseException as error:  # noqa: BLE001 - the app's own code, SystemExit too
-        text = f"{class_name(type(error))}: {message(error, _LONGEST_MESSAGE)}"
+        text = with_message(class_name(type(error)), message(error, _LONGEST_MESSAGE))
         return AppReport(f"{text}{place_in_app(error)}")
     threads, sockets = tuple(opened.threads()), tuple(opened.sockets())
     report = AppReport("", tuple(registry.names()), threads, sockets, resident(os.getpid()))

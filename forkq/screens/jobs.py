@@ -9,7 +9,7 @@ from typing import Any, Final
 from .. import api
 from ..store.find_job import Location
 from ..units import plural
-from ..wire.printable import cut
+from ..wire.printable import cut, with_message
 from .table import (
     BROWSER,
     COMMAND,
@@ -149,7 +149,7 @@ def _error_line(line: JobLine) -> Cell:
     entry = line.entry
     alone = "suspect" if entry.suspect else ""
     message = " ".join(entry.error_message.split())
-    error = f"{entry.error_class}: {message}" if message else entry.error_class
+    error = with_message(entry.error_class, message)
     said = "; ".join(filter(None, (alone, cut(error, _LONGEST) if entry.error_class else "")))
     return (Phrase(said),) if said else ()
 

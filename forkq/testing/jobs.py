@@ -10,6 +10,7 @@ from .. import registry
 from ..client import transactions
 from ..units import plural
 from ..wire import times
+from ..wire.printable import with_message
 from ..wire.times import Moment, due, now, steady
 from .expectation import ANY, Expectation, named
 from .recorded_job import RecordedJob
@@ -117,7 +118,10 @@ class RecordedJobs(Recorder):
         """Raises AssertionError if a job was given up for its errors since the last check."""
         given_up, self._given_up = self._given_up, []
         if given_up:
-            lines = [f"  {job}: {type(error).__name__}: {error}" for job, error in given_up]
+            lines = [
+                f"  {job}: {with_message(type(error).__name__, str(error))}"
+                for job, error in given_up
+            ]
             text = f"{plural(len(lines), 'job')} failed and will not be retried any more:"
             raise AssertionError("\n".join((text, *lines))) from given_up[-1][1]
 

@@ -27,6 +27,7 @@ from ..child.processor import Processor
 from ..runtime.deadlines import StartCells
 from ..runtime.log_console import SENTENCE
 from ..wire.lease import UnitOfWork
+from ..wire.printable import with_message
 from .recorded_job import RecordedJob
 
 if TYPE_CHECKING:
@@ -167,5 +168,6 @@ def _as_record(
     event.pop(SENTENCE, None)  # it says the same for a person at a console
     values = [f"{key}={value}" for key, value in event.items()]
     if level == "warning" and error is not None:
-        return ("%s", " ".join((text, *values, f"{type(error).__name__}: {error}"))), {}
+        told = with_message(type(error).__name__, str(error))
+        return ("%s", " ".join((text, *values, told))), {}
     return ("%s", " ".join((text, *values))), {"exc_info": error}

@@ -80,6 +80,11 @@ def class_name(kind: type[BaseException]) -> str:
     return own if module == "builtins" else f"{module}.{own}"
 
 
+def with_message(kind: str, text: str) -> str:
+    """The name of an error's class and its message, if it has one."""
+    return f"{kind}: {text}" if text else kind
+
+
 def frames(error: BaseException) -> list[str]:
     """Where ``error`` was raised, outermost first: ``file:line:in `function'``. Reads no files."""
     return [

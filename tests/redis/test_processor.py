@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from forkq.child.heartbeat.stats import Totals
 from forkq.child.processor import Processor
 from forkq.errors import Shutdown
 from forkq.limits.rules import Rate, Rules
+from forkq.runtime.log_console import SENTENCE
 from forkq.store.pool import RedisPool
 from forkq.wire import marks
 from forkq.wire.keys import Keys
@@ -432,6 +434,17 @@ def test_death_handlers_are_called_for_every_job_that_is_given_up(
         redis.lpush(LIST, payload("Bad", **keys))
         settled(redis)
     assert (redis.zcard("dead"), len(called)) == (dead, calls)
+
+
+def test_the_line_of_an_error_without_a_message_ends_with_its_class(
+    redis: Redis, redis_server: Server
+) -> None:
+    failing(ValueError())
+    with InProcessChild(redis_server.url) as child:
+        redis.lpush(LIST, payload("Bad", retry=True))
+        settled(redis)
+    [said] = [values[SENTENCE] for _, event, values in child.log.lines if event == "failed"]
+    assert re.match(r"failed after [\d.]+ m?s: ValueError \(attempt 1 of", said)
 
 
 def test_error_handlers_are_called_for_a_failure_and_their_own_errors_change_nothing(
