@@ -181,19 +181,24 @@ def _held_by_processes(crew: Crew) -> Iterator[Hold]:
     if not crew.size:
         yield Hold("unserved", "no living process serves it")
     elif not fetching:
-        yield Hold("quiet", f"all {crew.size} processes that serve it are quiet")
+        one = "the only process that serves it is quiet"
+        several = f"all {crew.size} processes that serve it are quiet"
+        yield Hold("quiet", one if crew.size == 1 else several)
     elif crew.silent == fetching:
         who = "the only process" if fetching == 1 else f"all {fetching} processes"
         yield Hold("silent", f"no heartbeat comes from {who} serving it")
     elif crew.silent + crew.refused == fetching:
         yield Hold("refused", "Redis refuses something to all processes that serve it: see Busy")
     elif not crew.free:
-        yield Hold("full", f"all {crew.threads} threads that serve it are busy")
+        one = "the only thread that serves it is busy"
+        several = f"all {crew.threads} threads that serve it are busy"
+        yield Hold("full", one if crew.threads == 1 else several)
 
 
 def _held_by_rules(state: QueueState, process_limit_reached: bool) -> Iterator[Hold]:
     if state.limit is not None and state.leased >= state.limit:
-        yield Hold("limit", f"{state.leased} jobs are in progress, and its limit is {state.limit}")
+        leased = plural(state.leased, "job is", "jobs are")
+        yield Hold("limit", f"{leased} in progress, and its limit is {state.limit}")
     if process_limit_reached:
         most = state.process_limit
         yield Hold("limit", f"each process has as many jobs as its process_limit allows: {most}")

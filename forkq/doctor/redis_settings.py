@@ -14,7 +14,7 @@ import psutil
 from ..config.config import Config
 from ..store.process_info import UNREADABLE, ProcessInfo, process_info
 from ..store.server_check import setting
-from ..units import format_size
+from ..units import format_size, plural
 from .finding import Finding, unchecked
 from .server import ExaminedServer
 
@@ -48,7 +48,7 @@ def clients(server: ExaminedServer, config: Config) -> Finding:
     needed = elsewhere + max(here, own) + _OF_A_TREE
     connected = int(server.info.get("connected_clients", 0))
     what = f"maxclients is {limit:,}; the processes of all hosts open up to {needed:,} connections"
-    what += f", {connected:,} are open"
+    what += f", {plural(connected, 'is', 'are')} open"
     why = "Redis refuses further connections: of children, and of the programs that push"
     remedy = "raise maxclients (and LimitNOFILE= of Redis), or lower workers or concurrency"
     if needed > limit:

@@ -220,7 +220,7 @@ def test_the_alerts_and_reasons_that_the_page_names_are_those_of_forkq() -> None
     source = re.sub(r"\{[^}]*\}", "N", (ROOT / "forkq" / "api" / "queue_report.py").read_text())
     rows = page.partition("| why it waits |")[2].partition("\n\n")[0].splitlines()[2:]
     reasons = [reason for row in rows for reason in re.findall(r"`([^`]+)`", row.split("|")[1])]
-    assert len(reasons) == 9
+    assert len(reasons) == 11
     assert [reason for reason in reasons if reason not in source] == []
     elsewhere = {block.text for block in section("The wrong release")}
     assert {block.text for block in section("Upgrade")} <= elsewhere

@@ -132,6 +132,13 @@ def test_the_connections_of_all_hosts_against_maxclients(
     assert f"maxclients is {limit}; the processes of all hosts open up to 42 " in one.what
 
 
+@pytest.mark.parametrize(("count", "said"), [("1", "1 is open"), ("2", "2 are open")])
+def test_how_many_connections_are_open(redis_server: Server, count: str, said: str) -> None:
+    with examined(settings(redis_server.url)) as server:
+        server.info = {**server.info, "connected_clients": count}
+        assert clients(server, config()).what.endswith(f"connections, {said}")
+
+
 def test_what_ends_connections_is_told(own_server: Server) -> None:
     def buffers(server: Examined) -> Finding:
         return output_buffers(server, config(max_payload_size=4 << 20))

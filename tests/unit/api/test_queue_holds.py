@@ -42,6 +42,20 @@ def test_a_process_that_is_able_is_enough() -> None:
     assert kinds(state(), lost, process("mail", busy=5)) == ["full"]
 
 
+@pytest.mark.parametrize(
+    ("processes", "said"),
+    [
+        ([process("mail", quiet=True)], "the only process that serves it is quiet"),
+        ([process("mail", quiet=True)] * 2, "all 2 processes that serve it are quiet"),
+        ([process("mail", concurrency=1, busy=1)], "the only thread that serves it is busy"),
+        ([process("mail", busy=5)], "all 5 threads that serve it are busy"),
+    ],
+)
+def test_one_that_serves_it_is_not_all_of_them(processes: list[Process], said: str) -> None:
+    [hold] = holds(state(), Crew.of(processes), (), process_limit_reached=False)
+    assert hold.text == said
+
+
 @pytest.mark.parametrize("blocking", [True, ("ma*",)])
 def test_a_blocking_queue_holds_those_after_it(blocking: bool | tuple[str, ...]) -> None:
     first = state("first", busy=2, blocking=blocking)
