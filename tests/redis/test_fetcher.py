@@ -79,7 +79,7 @@ def test_a_right_that_goes_missing_costs_no_job(
         connection.connect()
         keys = ("paused", "forkq:controlled", "queue:q", "{queue:q}:inflight")
         for _ in range(2):
-            with pytest.raises(ResponseError, match="can't run this command"):
+            with pytest.raises(ResponseError, match=r"can't run this|no permissions to run"):
                 connection.script(FETCH, keys, (3, "me/", 1, 0, 1, 3, 1, 0))
         assert redis.lrange("queue:q", 0, -1) == [b"0", b"1", b"2", b"3", b"4"]
         assert not redis.exists("{queue:q}:inflight")

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final, get_type_hints
+from collections.abc import Sequence
+from types import NoneType, UnionType
+from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
 from forkq.wire.validation import JobOptions, rows_of
 from tests.support.documents import ROOT
@@ -31,6 +33,13 @@ def types_of(options: type = JobOptions) -> dict[str, str]:
 
 
 def _text(hint: Any) -> str:
+    """The text of a type, the same on each Python: their own texts of unions differ."""
+    if get_origin(hint) in (Union, UnionType):
+        return " | ".join(_text(each) for each in get_args(hint))
+    if get_origin(hint) is Sequence:
+        return f"Sequence[{_text(get_args(hint)[0])}]"
+    if hint is NoneType:
+        return "None"
     text = hint.__name__ if type(hint) is type else str(hint)
     return re.sub(r"[\w.]+\.(\w)", r"\1", text).replace("'", '"')
 
