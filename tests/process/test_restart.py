@@ -399,7 +399,8 @@ def test_what_forkq_refuses_is_told_with_its_line(release: Release) -> None:
     code, said = restart(forkq)
     assert code == 1
     for text in (said, forkq.run("status").stdout, forkq.log_text()):
-        assert re.search(r"no job option 'quueue'.*\.py, line 2\)", text)
+        # Python 3.10 gives a decorator that fails the line of its function.
+        assert re.search(r"no job option 'quueue'.*\.py, line [23]\)", text)
 
 
 def test_the_embedded_server_stays_as_it_is(journal: Journal) -> None:
