@@ -104,7 +104,7 @@ class Master:
             self._children.read_facts()  # what the children and the clock have sent
             self._removals.advance()  # of children that must go: requeue, kill
             self._children.reap()  # the dead: empties their slots, opens their rescues
-            self._check_health()  # of the living: replaces, removes, kills
+            self._health.check(stopping=self._stop_sequence.begun, quiet=self._quiet)
             self._stop_sequence.advance()  # after the deadline: removes all children
             self._fill_slots()  # before the rescue: new children boot meanwhile
             self._held_class_relay.advance()  # before the new children fetch
@@ -145,12 +145,6 @@ class Master:
         self._replacements.advance(quiet=self._quiet)
         self._children.fill_slots(quiet=self._quiet)
         self._isolation.advance(quiet=self._quiet)
-
-    def _check_health(self) -> None:
-        # The exec waits for each replacement that is under way. A tree that recycles its children
-        # all the time would never come to it.
-        quiet = self._quiet or self._restart.waits_for_exec
-        self._health.check(stopping=self._stop_sequence.begun, quiet=quiet)
 
     def _show_state(self) -> None:
         self._display.show(
@@ -280,8 +274,9 @@ def health_table(
     """The rules about living children. Each may have its child replaced, removed or killed."""
     silence, cut_off, meter = conditions
     return RuleTable(
-        always=(Garbled(slots), Stuck(config.boot_timeout), silence),
+        always=(Stuck(config.boot_timeout), silence),
         until_stop=(
+            Garbled(slots),
             HardLimits(config.timeout, replacements),
             cut_off,
             Unhealthy(config, silence, cut_off, replacements),

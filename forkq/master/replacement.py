@@ -57,7 +57,10 @@ class Replacement:
 
 
 class Replacements:
-    """The replacements that are under way: of any number of slots, one for each slot at most."""
+    """The replacements that are under way: of any number of slots, one for each slot at most.
+
+    ``paused``: none begins now, since the master waits for those under way before it executes its
+    next program. A tree that replaces its children all the time would never come to that."""
 
     def __init__(
         self,
@@ -68,6 +71,7 @@ class Replacements:
         self._children = children
         self._is_silent = is_silent
         self._log = log
+        self.paused = False
         self._under_way: dict[Slot, Replacement] = {}
         self._backoffs: dict[Slot, Backoff] = {}
 
@@ -86,8 +90,8 @@ class Replacements:
         """Whether ``child`` can be replaced now. Not if it is in no slot any more, if its slot has
         a replacement under way, or if the slot's last one was called off a short time ago."""
         slot = child.slot
-        is_free = slot not in self._under_way and not self._is_paused(slot)
-        return self._children.slots.has(child) and is_free
+        is_free = slot not in self._under_way and not self._waits(slot)
+        return not self.paused and is_free and self._children.slots.has(child)
 
     def begin(self, child: ChildHandle, why: str) -> Replacement | None:
         """Starts the replacement of ``child``, if it may begin; ``advance`` forks the new one."""
@@ -113,7 +117,7 @@ class Replacements:
         for replacement in list(self):
             self._advance(replacement, quiet)
 
-    def _is_paused(self, slot: Slot) -> bool:
+    def _waits(self, slot: Slot) -> bool:
         backoff = self._backoffs.get(slot)
         return backoff is not None and not backoff.over
 

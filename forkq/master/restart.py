@@ -61,8 +61,8 @@ _CHECK: Final = 0.1
 
 class Restart:
     """``hand_over`` executes the master's next program. It returns only if that cannot be done now:
-    with the reason, or with "" if the master has something to do first: then the restart
-    ``waits_for_exec``."""
+    with the reason, or with "" if the master has something to do first: then no other replacement
+    begins until the exec."""
 
     def __init__(
         self,
@@ -76,10 +76,10 @@ class Restart:
         self._fixed = fixed
         self._hand_over = hand_over
         self._log = log
+        self._replacements = replacements
         self._canaries = Canaries(children)
         self._round = RollingRestart(children, replacements, log)
         self.requested = False
-        self.waits_for_exec = False
         self.report = RestartReport()
 
     @property
@@ -119,7 +119,7 @@ class Restart:
             self._begin(quiet)
 
     def _begin(self, quiet: bool) -> None:
-        self.requested = self.waits_for_exec = False
+        self.requested = self._replacements.paused = False
         self.report = RestartReport(time.monotonic(), "trying")
         self._log.info("rolling restart: trying the new code in a child of its own")
         try:
@@ -140,7 +140,7 @@ class Restart:
     def _execute(self) -> None:
         self.report.state = "replacing"
         reason = self._hand_over()  # the next program goes on with ``take_over``
-        self.report.state, self.waits_for_exec = "trying", not reason
+        self.report.state, self._replacements.paused = "trying", not reason
         if reason:
             self._roll_back(_MASTER, reason)
 
@@ -163,7 +163,7 @@ class Restart:
 
     def _roll_back(self, who: str, reason: str) -> None:
         self._canaries.retire()
-        self.waits_for_exec = False
+        self._replacements.paused = False
         self.report.state, self.report.reason = "rolled back", f"{who}: {reason}"
         self._log.error(
             "rolling restart called off: the new child died; the old ones go on",
@@ -355,8 +355,8 @@ class Reload:
                 self._waiting.discard(slot)
             elif child.was_ready and slot not in self._replacements:
                 self._replacements.end_pauses()  # of a failure of the older code
-                self._replacements.begin(child, "reload")
-                self._waiting.discard(slot)
+                if self._replacements.begin(child, "reload"):
+                    self._waiting.discard(slot)
 
 
 @dataclass(frozen=True, slots=True)

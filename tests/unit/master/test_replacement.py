@@ -220,28 +220,28 @@ def test_the_exec_waits_until_the_master_can_do_it(
 ) -> None:
     """Meanwhile the master begins no replacement that can be later: it would never come to it."""
     monkeypatch.setattr(restart_module, "_WATCH", 0.0)
-    tree.boot()
+    old = tree.boot()
     tree.children.slots.were_ready = True
     answers = ["", "", "no such program"]
     restart = Restart(tree.children, tree.replacements, {}, lambda: answers.pop(0), tree.log)
     restart.request()
     restart.advance(quiet=False)
     canary = next(child for child in tree.children if is_canary(child))
-    assert not restart.waits_for_exec, "the new code is not proved"
+    assert tree.replacements.may_begin(old), "the new code is not proved"
     report_ready(tree, canary)
     for _ in range(2):
         restart.advance(quiet=False)
-        assert restart.waits_for_exec
+        assert not tree.replacements.begin(old, "silent")
     restart.advance(quiet=False)
     assert restart.report.state == "rolled back"
-    assert not restart.waits_for_exec
+    assert tree.replacements.may_begin(old)
 
 
 def test_a_canary_that_dies_ends_the_wait_for_the_exec(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(restart_module, "_WATCH", 0.0)
-    tree.boot()
+    old = tree.boot()
     tree.children.slots.were_ready = True
     restart = Restart(tree.children, tree.replacements, {}, lambda: "", tree.log)
     restart.request()
@@ -249,11 +249,11 @@ def test_a_canary_that_dies_ends_the_wait_for_the_exec(
     canary = next(child for child in tree.children if is_canary(child))
     report_ready(tree, canary)
     restart.advance(quiet=False)
-    assert restart.waits_for_exec
+    assert not tree.replacements.may_begin(old)
     kill(tree, canary)
     restart.advance(quiet=False)
     assert restart.report.state == "rolled back"
-    assert not restart.waits_for_exec
+    assert tree.replacements.may_begin(old)
 
 
 def test_a_hog_that_is_removed_while_its_replacement_boots_leaves_it_its_slot(tree: Tree) -> None:
