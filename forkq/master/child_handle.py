@@ -92,7 +92,7 @@ class Ordered(msgspec.Struct):
     def note(self, order: Order) -> None:
         """Keeps one order that is sent now."""
         if isinstance(order, RunSuspects):
-            self.runs_suspects = True
+            self.runs_suspects |= order.on
         elif isinstance(order, Stop):
             self.stop_at = time.monotonic() if self.stop_at is None else self.stop_at
             self.drain_by = self.drain_by if order.deadline is None else order.deadline
@@ -149,6 +149,12 @@ class ChildHandle:
     def was_ready(self) -> bool:
         """Whether it has booted."""
         return self.told.ready_at is not None
+
+    @property
+    def reports(self) -> bool:
+        """Whether facts are to be expected of it: it has booted, and no job has written into its
+        pipe."""
+        return self.was_ready and not self.report.garbled
 
     def read_facts(self) -> None:
         """Reads what the child has reported since the last call."""

@@ -139,7 +139,7 @@ class DeathLog:
         child, log = death.child, self._log
         if death.orderly:
             log.info("child ended", child=child.name, pid=child.pid)
-        elif child.frozen and child.killed:
+        elif child.killed and (child.frozen or _was_stopped_in_boot(child)):
             log.info("child killed", child=child.name, pid=child.pid)
         elif child.frozen:
             log.warning("frozen child killed from outside; its jobs go back", child=child.name)
@@ -169,6 +169,10 @@ class DeathLog:
             return last_line(reason)
         self._shown = reason
         return reason
+
+
+def _was_stopped_in_boot(child: ChildHandle) -> bool:
+    return child.ordered.stop_at is not None and not child.was_ready
 
 
 def _certificate(death: Death) -> dict[str, object]:

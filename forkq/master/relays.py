@@ -105,7 +105,7 @@ class FreshCounts:
         return self._reported_at
 
     def _has_answered(self, child: ChildHandle) -> bool:
-        return child.beat.asked_at >= self._asked_at or child.pid not in self._children.by_pid
+        return child.beat.asked_at >= self._asked_at or child not in self._children
 
 
 def _first_running(slots: Slots) -> ChildHandle | None:

@@ -119,7 +119,8 @@ def _unreachable(child: ChildHandle) -> ChildVerdict:
 class Silence(Rule):
     """A child is silent when no fact has come from it for ``limit`` seconds; that is logged once.
 
-    A child that is not ready yet loads the app, and sends no facts meanwhile.
+    A child that is not ready yet loads the app, and sends no facts meanwhile. Those of a child
+    whose pipe is garbled cannot be read.
     """
 
     def __init__(self, limit: float) -> None:
@@ -151,7 +152,7 @@ class Silence(Rule):
         if child in self._since:
             return self._perhaps_back(child, self._since[child])
         heard_at = max(child.told.heard_at, self._awake_since)
-        if not child.was_ready or now - heard_at < self._limit:
+        if not child.reports or now - heard_at < self._limit:
             return None
         self._since[child] = heard_at
         state = kernel_state(child.pid)
@@ -216,7 +217,7 @@ class CutOff(Rule):
             self._of_shard.setdefault(shard, _Answers()).note(answer)
 
     def verdict(self, child: ChildHandle, now: float) -> ChildVerdict | None:
-        if not child.was_ready or self._silence.has(child):
+        if not child.reports or self._silence.has(child):
             return None
         answers = self._of_shard[child.shard]
         last = max(child.beat.redis_at, child.told.ready_at or 0.0, answers.up_since)

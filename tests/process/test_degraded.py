@@ -288,6 +288,8 @@ def test_a_stop_does_not_wait_for_an_import(redis_server: Server, tree: StartTre
     assert forkq.stop(deadline=15) == 0
     (line,) = events(forkq, "a child in its boot does not obey; killing it")
     assert line["child"] == "default.0"
+    assert events(forkq, "child killed"), "the master has killed it: it did not die"
+    assert not events(forkq, "child died")
     forkq.assert_gone()
 
 

@@ -24,10 +24,6 @@ class ManyChildren(list[ChildHandle]):
         super().__init__()
         self._made: list[tuple[ChildHandle, PipeReader[Order]]] = []
 
-    @property
-    def by_pid(self) -> dict[int, ChildHandle]:
-        return {child.pid: child for child in self}
-
     def fork(self, slot: Slot) -> tuple[ChildHandle, PipeReader[Order]]:
         """A child in its boot, with what the master tells it."""
         made = make(slot, len(self._made) + 1, "h:1:a")

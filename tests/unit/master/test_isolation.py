@@ -374,7 +374,7 @@ def test_an_ordinary_child_runs_the_suspects_while_no_solo_child_can_boot(
         slot.boot_failures, slot.reason = failures, "OSError: no port"
         ward.turn()
         assert ward.children.orders(ward.ordinary) == ordered
-    assert ward.ordinary.ordered.runs_suspects
+    assert ward.ordinary.ordered.runs_suspects, "it may have leases of a solo child"
     monkeypatch.setattr(ward.children, "fill", fill)
     ward.turn()
     ward.turn()
@@ -446,4 +446,5 @@ def test_the_next_program_ends_solo_children_and_orders(ward: Ward) -> None:
     ward.isolation.begin_anew()
     assert ward.children.orders(solo) == [Stop(None)]
     assert ward.children.orders(ward.ordinary) == [RunSuspects(on=False)]
+    assert not ward.ordinary.ordered.runs_suspects, "its death needs no second rescue"
     assert ward.children.orders(ward.clock) == []

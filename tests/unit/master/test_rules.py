@@ -25,7 +25,7 @@ from forkq.master.recycling import (
 )
 from forkq.master.replacement import Replacement, Replacements
 from forkq.master.slot import Slot
-from forkq.master.unresponsive import Silence
+from forkq.master.unresponsive import CutOff, Silence
 from forkq.runtime.deadlines import DeadlineTable
 from forkq.runtime.pipe import Stop
 from tests.unit.master.handles import get_ready, make, tell
@@ -252,6 +252,22 @@ def test_children_have_their_time_to_report_after_the_master_was_stopped(
     assert found is not None
     assert found.lines[0].values["silent_for"] == 10
     assert rule.has(child)
+
+
+def test_a_child_whose_facts_cannot_be_read_is_neither_silent_nor_cut_off(
+    child_of: MakeChild,
+) -> None:
+    """A job has written into its pipe. It has left its slot, and ends when its jobs have."""
+    child, other, silence = child_of(), child_of(), Silence(10.0)
+    cut_off = CutOff(10.0, silence)
+    child.report.garbled = True
+    began = time.monotonic()
+    for seconds in range(0, 60, 4):
+        tell(other, redis_at=began + seconds)
+        for rule in (silence, cut_off):
+            rule.look([child, other], began + seconds)
+            assert rule.verdict(child, began + seconds) is None
+    assert (silence.since(child), cut_off.seconds(child)) == (None, 0.0)
 
 
 def test_the_next_program_does_not_tell_again_that_a_child_is_silent(child_of: MakeChild) -> None:
