@@ -150,12 +150,6 @@ class ChildHandle:
         """Whether it has booted."""
         return self.told.ready_at is not None
 
-    @property
-    def reports(self) -> bool:
-        """Whether facts are to be expected of it: it has booted, and no job has written into its
-        pipe."""
-        return self.was_ready and not self.report.garbled
-
     def read_facts(self) -> None:
         """Reads what the child has reported since the last call."""
         for fact in self.report.read():

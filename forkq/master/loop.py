@@ -104,7 +104,7 @@ class Master:
             self._children.read_facts()  # what the children and the clock have sent
             self._removals.advance()  # of children that must go: requeue, kill
             self._children.reap()  # the dead: empties their slots, opens their rescues
-            self._health.check(stopping=self._stop_sequence.begun, quiet=self._quiet)
+            self._health.check(stopping=self._stop_sequence.begun, quiet=self._quiet)  # the rules
             self._stop_sequence.advance()  # after the deadline: removes all children
             self._fill_slots()  # before the rescue: new children boot meanwhile
             self._held_class_relay.advance()  # before the new children fetch

@@ -30,6 +30,12 @@ _BETWEEN_ANSWERS: Final = 20.0
 _OUTAGE: Final = 30.0
 
 
+def _sends_facts(child: ChildHandle) -> bool:
+    """Whether facts are to be expected of it: it has booted, and no job has written into its
+    pipe."""
+    return child.was_ready and not child.report.garbled
+
+
 class Garbled(Rule):
     """A job has written into the report pipe of its child, so the master can read no more facts."""
 
@@ -152,7 +158,7 @@ class Silence(Rule):
         if child in self._since:
             return self._perhaps_back(child, self._since[child])
         heard_at = max(child.told.heard_at, self._awake_since)
-        if not child.reports or now - heard_at < self._limit:
+        if not _sends_facts(child) or now - heard_at < self._limit:
             return None
         self._since[child] = heard_at
         state = kernel_state(child.pid)
@@ -217,7 +223,7 @@ class CutOff(Rule):
             self._of_shard.setdefault(shard, _Answers()).note(answer)
 
     def verdict(self, child: ChildHandle, now: float) -> ChildVerdict | None:
-        if not child.reports or self._silence.has(child):
+        if not _sends_facts(child) or self._silence.has(child):
             return None
         answers = self._of_shard[child.shard]
         last = max(child.beat.redis_at, child.told.ready_at or 0.0, answers.up_since)
