@@ -113,35 +113,42 @@ def check_rights(connection: RedisConnection, keys: Keys) -> None:
 
 
 def missing_rights(connection: RedisConnection, keys: Keys) -> list[str] | None:
-    """The rights that the user lacks, as ACL SETUSER takes them; None if Redis refuses MULTI for
-    another reason, such as a full memory.
-
-    Redis checks the rights for a command when it queues it in a transaction. This transaction is
-    never executed: its connection is closed.
-    """
-    commands = [command.split() for command in _COMMANDS.split(",")]
-    named = _keys(keys)
+    """The rights that the user lacks, as ACL SETUSER takes them: ``+multi`` alone without that one;
+    None if the server refuses MULTI for another reason."""
+    commands, named = _commands(_COMMANDS), _keys(keys)
     probes = [_with_key(command, keys.queues) for command in commands]
     probes += [("EXISTS", key) for key in named.values()]
     probes += [("DEL", key) for key in named.values()]
     try:
-        begun, *replies = connection.pipeline([("MULTI",), *probes])
-    finally:
-        connection.close()
+        replies = _queued(connection, probes)
+    except ResponseError as error:
+        return ["+multi"] if _denied(error) else None
     missing = [
         f"+{_name(c)}" for c, reply in zip(commands, replies, strict=False) if _denied(reply)
     ]
     of_keys = replies[len(commands) :]
-    missing += [
+    return missing + [
         f"~{pattern}"
         for pattern, *pair in zip(named, of_keys, of_keys[len(named) :], strict=False)
         if any(_key_denied(reply) for reply in pair)
     ]
-    if _denied(begun):
-        missing.insert(0, "+multi")
-    elif isinstance(begun, Exception):
-        return None
-    return missing
+
+
+def _queued(connection: RedisConnection, commands: Sequence[Command]) -> list[Any]:
+    """What the server says when it queues these commands in a transaction: it looks at the rights
+    for each. The transaction is never executed: the connection is closed.
+
+    Raises ResponseError if MULTI is refused: without it the commands would be carried out.
+    """
+    try:
+        connection.call("MULTI")
+        return connection.pipeline(commands)
+    finally:
+        connection.close()
+
+
+def _commands(listed: str) -> list[list[str]]:
+    return [command.split() for command in listed.split(",")]
 
 
 def _keys(keys: Keys) -> dict[str, str]:

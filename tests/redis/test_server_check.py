@@ -89,6 +89,19 @@ def test_a_full_server_is_not_taken_for_a_missing_right(own_server: Server) -> N
     check(own_server.url)
 
 
+def test_a_server_without_transactions_keeps_its_jobs(own_server: Server) -> None:
+    """The check sends DEL of each key, in a transaction that is never executed. Where MULTI was
+    refused, Redis did as it was told: waiting jobs, retries and leases were gone."""
+    jobs = own_server.client()
+    jobs.lpush("queue:q", "job")
+    jobs.zadd("retry", {"failed": 1})
+    jobs.sadd("queues", "q")
+    own_server.cli("ACL", "SETUSER", "least", "reset", *[one for one in LEAST if one != "+multi"])
+    with pytest.raises(NotPermitted, match=r"\+multi"):
+        check(own_server.url.replace("redis://", "redis://least:x@"))
+    assert sorted(jobs.keys("*")) == [b"queue:q", b"queues", b"retry"]
+
+
 def test_the_documented_rights_of_a_pusher_are_enough(redis_server: Server, redis: Redis) -> None:
     redis_server.cli("ACL", "SETUSER", "pusher", "reset", *redis_rights("pusher"))
     client = Client(redis_server.url.replace("redis://", "redis://pusher:x@"))
