@@ -25,6 +25,9 @@ from ..store.outage import LONGEST_BETWEEN_FORKS, Backoff
 _LOOKS_AFTER_MASTER: Final = 500  # milliseconds
 _DEBOUNCE: Final = 200  # milliseconds: an editor's save is several changes
 _STEP: Final = 20
+# Seconds before its end from which the process may have left changes untold: it gathers them, and a
+# process that was killed is seen to live until it is gone. One that was told counts again.
+_UNTOLD: Final = 2.0
 
 
 def check_installed() -> None:
@@ -44,8 +47,9 @@ class _Watcher:
 
     def keep_running(self) -> bool:
         """Starts the process again if it has ended. Returns whether it did."""
+        now = time.time()
         if self._process.poll() is None:
-            self._ran_at = time.time()
+            self._ran_at = now
             return False
         if not self._backoff.over:
             return False
@@ -59,7 +63,7 @@ class _Watcher:
         self._process.wait()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        arguments = [str(self._folder), str(os.getpid()), str(self._ran_at)]
+        arguments = [str(self._folder), str(os.getpid()), str(self._ran_at - _UNTOLD)]
         return subprocess.Popen(
             [sys.executable, "-m", __name__, *arguments], stdin=subprocess.DEVNULL
         )

@@ -1,9 +1,13 @@
-"""The master's next program ends the watcher of the one before, whatever its other children do."""
+"""The process that watches the code may die, and may be one that the master's program before this
+one has left."""
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
@@ -39,3 +43,25 @@ def test_a_child_that_dies_meanwhile_is_passed_over(
         for process in (dying, watcher):
             process.kill()
             process.wait()
+
+
+def test_a_change_that_the_dying_process_kept_to_itself_is_told_by_the_next_one(
+    tmp_path: Path,
+) -> None:
+    """The file was saved a second before the master saw the process live for the last time."""
+    with code_watch.watching(tmp_path):
+        watcher = code_watch._running
+        assert watcher is not None
+        dying = watcher._process
+        dying.send_signal(signal.SIGSTOP)
+        assert not code_watch.keep_running()
+        saved = tmp_path / "jobs.py"
+        saved.touch()
+        os.utime(saved, (watcher._ran_at - 1.0,) * 2)
+        dying.kill()
+        dying.wait()
+        told: list[int] = []
+        signal.signal(signal.SIGUSR1, lambda number, _: told.append(number))
+        assert code_watch.keep_running()
+        wait_until(lambda: told, what="the word that the code has changed")
+        signal.signal(signal.SIGUSR1, signal.SIG_DFL)
