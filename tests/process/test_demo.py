@@ -25,7 +25,7 @@ import forkq
 from tests.support import bound
 from tests.support.demo_app import Account, PushedJob
 from tests.support.server import Server
-from tests.support.tree import CHECKOUT, FORKQ
+from tests.support.tree import CHECKOUT, FORKQ, all_processes
 
 # Two demos at once on a small machine would measure each other.
 pytestmark = pytest.mark.xdist_group("demo")
@@ -73,7 +73,7 @@ def _run(tmp_path: Path, **extra: str) -> tuple[int, str]:
 def _processes(tmp_path: Path) -> list[psutil.Process]:
     """What of a demo's tree still lives: `tmp_path` is in its arguments, or where it works."""
     found = []
-    for process in psutil.process_iter():
+    for process in all_processes():
         try:
             ours = any(str(tmp_path) in argument for argument in process.cmdline())
             ours = ours or Path(process.cwd()).is_relative_to(tmp_path)

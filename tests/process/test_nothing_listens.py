@@ -6,14 +6,14 @@ import stat
 
 import psutil
 
-from tests.support.tree import StartTree
+from tests.support.tree import StartTree, all_processes
 from tests.support.waiting import wait_until
 
 
 def test_the_embedded_server_has_a_private_socket_and_no_port(tree: StartTree) -> None:
     forkq = tree("embedded", app="")
     wait_until(lambda: forkq.status().get("ready"), what="the tree to be ready")
-    processes = [p for p in psutil.process_iter() if _is_of(p, forkq.pid)]
+    processes = [p for p in all_processes() if _is_of(p, forkq.pid)]
     assert len(processes) >= 4, "master, child, clock and server"
     listening = [c for p in processes for c in p.net_connections("inet")]
     assert listening == []

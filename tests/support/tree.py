@@ -13,7 +13,7 @@ import sys
 import tempfile
 import textwrap
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -205,11 +205,8 @@ class ForkqTree:
         A process belongs if it is in the session of one of our masters, or works in our folder:
         neither changes when its parent dies or when it sets its title.
         """
-        return [
-            process
-            for process in psutil.process_iter(["create_time"])
-            if process.info["create_time"] >= self._born - 1 and self._owns(process)
-        ]
+        born = self._born - 1
+        return [one for one in all_processes() if one.create_time() >= born and self._owns(one)]
 
     def _owns(self, process: psutil.Process) -> bool:
         try:
@@ -245,6 +242,14 @@ class ForkqTree:
 
     def _account(self) -> str:
         return f"log:\n{self.log_text()[-4000:] or '(empty)'}"
+
+
+def all_processes() -> Iterator[psutil.Process]:
+    """The processes of this machine. ``psutil.process_iter`` keeps its objects: where the system has
+    used a pid again it shows the dead process. A run of all tests uses each pid several times."""
+    for pid in psutil.pids():
+        with contextlib.suppress(psutil.Error):
+            yield psutil.Process(pid)
 
 
 class StartTree:
