@@ -245,8 +245,8 @@ class ForkqTree:
 
 
 def all_processes() -> Iterator[psutil.Process]:
-    """The processes of this machine. ``psutil.process_iter`` keeps its objects: where the system has
-    used a pid again it shows the dead process. A run of all tests uses each pid several times."""
+    """The processes of this machine. ``psutil.process_iter`` keeps its objects: where a pid is used
+    again, it shows the dead process. A run of all tests uses each pid several times."""
     for pid in psutil.pids():
         with contextlib.suppress(psutil.Error):
             yield psutil.Process(pid)
