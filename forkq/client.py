@@ -161,16 +161,19 @@ class Client:
     def _made_servers(self) -> Servers:
         from .servers import Servers  # noqa: PLC0415 - a push needs none
 
-        return Servers([self._server(self.connection)])
+        return Servers([self._server(self.connection, self.keys)])
 
     def _server(
-        self, connection: Callable[[], AbstractContextManager[RedisConnection]], **named: Any
+        self,
+        connection: Callable[[], AbstractContextManager[RedisConnection]],
+        keys: Keys,
+        **named: Any,
     ) -> Server:
         from .limits.rules import Rulebook  # noqa: PLC0415 - a push needs none
         from .servers import Server  # noqa: PLC0415
 
         rules = self._rules or Rulebook()
-        return Server(connection, self.keys, self._bounds, rules, self.push, **named)
+        return Server(connection, keys, self._bounds, rules, self.push, **named)
 
     def _encoded(self, job: Payload) -> EncodedJob | None:
         """The EncodedJob of ``job``, which has its defaults, after the client middleware; None if

@@ -19,6 +19,7 @@ from . import registry
 from .client import Client
 from .errors import ConfigError, ServerUnavailable, configuration
 from .store.route import is_diverted, reaches_redis
+from .wire.keys import Keys
 from .wire.redis_url import EMBEDDED
 
 if TYPE_CHECKING:
@@ -57,9 +58,15 @@ def configure(
 def use(
     config: Config, *, prefix: str | None = None, strict_args: StrictArgs | None = None
 ) -> Client:
-    """Sets the process's client from a loaded configuration, and returns it."""
+    """Sets the process's client from a loaded configuration, and returns it. Raises ConfigError for
+    a prefix where there are shards, which have one each."""
     global _default  # noqa: PLW0603 - a process has one default client
     settings = config.redis
+    if config.shards and prefix not in (None, settings.prefix):
+        raise ConfigError(
+            f'prefix="{prefix}" is of one Redis, and {config.source or "the configuration"} has '
+            "several shards: set `prefix` under [redis] there"
+        )
     client = _client_class(config)(
         address(config),
         prefix=settings.prefix if prefix is None else prefix,
@@ -183,12 +190,13 @@ def _warn_of_unserved_queues(client: Client, config: Config) -> None:
     from .store.unserved_queues import UnservedQueues  # noqa: PLC0415 - see the module's docstring
 
     names = config.queue_names if _has_capsules(config) else ()
-    places = {shard.name: (shard.url, shard.password_source) for shard in config.shards}
-    places = places or {"": (address(config), config.redis.password_source)}
     checks = {
-        name: UnservedQueues(url, client.keys, names, source)
-        for name, (url, source) in places.items()
+        shard.name: UnservedQueues(shard.url, Keys(shard.prefix), names, shard.password_source)
+        for shard in config.shards
     }
+    if not checks:
+        source = config.redis.password_source
+        checks = {"": UnservedQueues(address(config), client.keys, names, source)}
     client.pushed_to = checks[""] if not config.shards else partial(_check_queues, config, checks)
 
 

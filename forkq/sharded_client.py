@@ -31,7 +31,7 @@ class ShardedClient(Client):
         self._routes = {
             one.name: self._route
             if one.name == shard
-            else self._route.to(one.url, one.password_source)
+            else self._route.to(one.url, one.prefix, one.password_source)
             for one in shards
         }
 
@@ -48,7 +48,7 @@ class ShardedClient(Client):
 
     def _made_servers(self) -> Servers:
         made = [
-            self._server(partial(_connection, route), name=name, shard_of=self.shard_of)
+            self._server(partial(_connection, route), route.keys, name=name, shard_of=self.shard_of)
             for name, route in self._routes.items()
         ]
         return Servers(made, self._shard)

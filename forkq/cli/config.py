@@ -143,7 +143,8 @@ def _summary(found: Config) -> str:
 
 
 def _shown_shard(shard: Shard) -> str:
-    return f"{shard.name}: {redacted_url(shard.url)}: {' '.join(shard.queues)}"
+    place = " ".join(part for part in (redacted_url(shard.url), shard.prefix) if part)
+    return f"{shard.name}: {place}: {' '.join(shard.queues) or 'no queue'}"
 
 
 def _shown_capsule(capsule: Capsule) -> str:

@@ -273,8 +273,7 @@ def _assemble(
         if embedded is not None:
             embedded.stop()
         raise
-    dead_set = DeadSetLimits(Keys(config.redis.prefix), config.dead_max, config.dead_days)
-    rescue = _rescue(config, Recovery(dead_set), logger)
+    rescue = _rescue(config, logger)
     notifier = SystemdNotifier(os.environ, logger)
     master = Master(config, pidfile, rescue, notifier, embedded, tree, logger)
     if record is not None:
@@ -282,16 +281,17 @@ def _assemble(
     return master
 
 
-def _rescue(config: Config, recovery: Recovery, logger: FilteringBoundLogger) -> Rescue:
+def _rescue(config: Config, logger: FilteringBoundLogger) -> Rescue:
     def of(server: RedisSettings | Shard) -> Rescue:
+        dead_set = DeadSetLimits(Keys(server.prefix), config.dead_max, config.dead_days)
         connection = RedisConnection(
             server.url,
-            prefix=config.redis.prefix,
+            prefix=server.prefix,
             timeout=TIMEOUT,
             connect_timeout=TIMEOUT,
             password_source=server.password_source,
         )
-        return Rescue(connection, recovery, logger)
+        return Rescue(connection, Recovery(dead_set), logger)
 
     if not config.shards:
         return of(config.redis)
@@ -339,7 +339,7 @@ def _check_server(config: Config, seen: SeenServers, logger: FilteringBoundLogge
 
 def _hint(config: Config) -> str:
     """What to check if the server of this configuration is away."""
-    url, place = config.redis.url, place_of_url(config.shard)
+    url, place = config.redis.url, place_of_url(config.shard, config.shards)
     if url.startswith("rediss:"):
         return (
             f"check {place}; does that port speak TLS, as rediss:// says? does the "

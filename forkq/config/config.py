@@ -22,6 +22,7 @@ from ..wire.password_source import PasswordSource
 from ..wire.payload import DEEPEST, LARGEST, MAX_NESTING, MAX_SIZE
 from ..wire.redis_url import checked_url
 from .capsule import DEFAULT_NAME, Capsule, check_name
+from .cluster_shards import MOST as MOST_CLUSTER_SHARDS
 from .cron_tables import ROWS, Zone
 from .limit_tables import TABLES as RULES
 from .password_keys import PASSWORD_KEYS
@@ -61,6 +62,10 @@ class RedisSettings:
     prefix: Annotated[
         str, Key("Put before every key; with a prefix Sidekiq does not see the data.")
     ] = ""
+    cluster_shards: Annotated[int, Meta(ge=1, le=MOST_CLUSTER_SHARDS), Key(
+        "How many shards the cluster has: the default one, and `s1`, `s2`, ..., each in a slot far "
+        "from the others ([sharding](sharding.md#one-cluster-for-all-shards)).",
+    )] = 1  # fmt: skip
     pool: Annotated[int, Meta(ge=1, le=1000), Key(
         "The most connections that the client of one process opens."
     )] = 10  # fmt: skip
@@ -260,7 +265,8 @@ class Config:
         found = next((shard for shard in self.shards if shard.name == name), None)
         if found is None:
             raise no_such_shard(name, [shard.name for shard in self.shards])
-        server = replace(self.redis, url=found.url, password_source=found.password_source)
+        source, prefix = found.password_source, found.prefix
+        server = replace(self.redis, url=found.url, prefix=prefix, password_source=source)
         return replace(self, shard=name, redis=server)
 
     def origin(self, key: str) -> Origin:

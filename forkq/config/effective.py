@@ -46,7 +46,7 @@ def _values(config: Config) -> Iterator[tuple[KeyPath, object]]:
     yield from ((("forkq", key), config.recycling.shown(key)) for key in RECYCLING)
     yield from _password(("redis",), config.redis.password_source)
     for number, shard in enumerate(config.shards[1:]):
-        for key in ("name", "url", "queues"):
+        for key in ("name", "url", "prefix", "queues"):
             yield ("redis", "shards", number, key), getattr(shard, key)
         yield from _password(("redis", "shards", number), shard.password_source)
     for capsule in config.own_capsules:

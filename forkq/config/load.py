@@ -219,8 +219,8 @@ def _build(
     check_blocking(rules, capsules, given)
     rows = values["redis"].pop("shards", ())
     redis = _redis(values["redis"], given, folder)
-    default = Shard(DEFAULT_SHARD, redis.url, password_source=redis.password_source)
-    shards = shards_of(default, rows, given, folder)
+    default = Shard(DEFAULT_SHARD, redis.url, (), redis.password_source, redis.prefix)
+    shards = shards_of(default, rows, redis.cluster_shards, given, folder)
     check_blocking_on(shards, rules, given)
     config = Config(
         **forkq,

@@ -1,7 +1,8 @@
-"""``[[redis.shards]]``: servers beside that of ``[redis] url``, each with its own queues.
+"""``[[redis.shards]]`` and ``[redis] cluster_shards``: where jobs are beside ``[redis] url``.
 
-Each shard is a whole Redis as forkq and Sidekiq know it. The name of a queue decides which shard
-its jobs are pushed to (docs/decisions/017). Without ``[[redis.shards]]`` there are no shards.
+Each shard is one server with one prefix: a whole Redis as forkq knows it. The name of a queue
+decides which shard its jobs are pushed to (docs/decisions/017). Without these keys there are no
+shards.
 """
 
 from __future__ import annotations
@@ -22,12 +23,15 @@ from ..wire.redis_url import (
     EMBEDDED,
     checked_url,
     database_of,
+    is_cluster,
     redacted_url,
     sentinel_url,
+    slot_of,
     split_url,
 )
 from .capsule import Capsule, check_queue
-from .password_keys import PASSWORD_KEYS_OF_SHARD, password_source
+from .cluster_shards import number_of, prefix_of
+from .password_keys import PASSWORD_KEYS, PASSWORD_KEYS_OF_SHARD, password_source
 from .schema import Key, Rows, shown_path
 from .settings import Origin
 
@@ -40,12 +44,20 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One server. ``queues`` are names and patterns; the default shard has all others."""
+    """One server with one prefix. ``queues`` are names and patterns; the default shard has all
+    others. ``has_url``: its address is its own, and not that of ``[redis] url``."""
 
     name: str
     url: str = field(repr=False)
     queues: tuple[str, ...] = ()
     password_source: PasswordSource | None = None
+    prefix: str = ""
+    has_url: bool = True
+
+    @property
+    def place(self) -> tuple[object, ...]:
+        """What tells the keys of two shards apart."""
+        return (*server_of(self.url), self.prefix)
 
 
 def _checked_name(name: str) -> str:
@@ -77,12 +89,16 @@ _ROW: Final[dict[str, object]] = {
         default="required",
     )],
     "url": Annotated[str, Meta(description="the address of a server"), _checked_url, Key(
-        "Its address, of the same forms as `url`.", default="required"
+        "Its address, of the same forms as `url`.", default="`[redis] url`"
     )],
     **PASSWORD_KEYS_OF_SHARD,
+    "prefix": Annotated[str, Key(
+        "Put before each of its keys ([a cluster](sharding.md#one-cluster-for-all-shards)).",
+        default="`[redis] prefix`; of a shard of `cluster_shards` one that forkq makes",
+    )],
     "queues": Annotated[tuple[str, ...], _QUEUES, _checked_queues, Key(
         "The queues and patterns whose jobs are pushed there; the first shard that has a queue "
-        "counts, and `url` has all others.",
+        "counts, and the default shard has all others.",
         default="required",
     )],
 }  # fmt: skip
@@ -92,30 +108,109 @@ def _name(row: Mapping[str, Any]) -> object:
     return row.get("name")
 
 
-ROWS: Final = Rows(_ROW, required=("name", "url", "queues"), name=_name)
+ROWS: Final = Rows(_ROW, required=("name", "queues"), name=_name)
 
 
 def shards_of(
-    default: Shard, rows: Sequence[Mapping[str, Any]], given: Mapping[str, Origin], folder: Path
+    default: Shard,
+    rows: Sequence[Mapping[str, Any]],
+    cluster_shards: int,
+    given: Mapping[str, Origin],
+    folder: Path,
 ) -> tuple[Shard, ...]:
-    """The default shard and those of ``rows``; none without rows, or if a flag names the one server
-    that is meant. Relative paths start at ``folder``. Raises ConfigError for shards that exclude
-    each other."""
+    """The default shard, those of ``rows``, and those of ``cluster_shards`` that no row has; none
+    without either, or if a flag names the one server that is meant. Relative paths start at
+    ``folder``. Raises ConfigError for shards that exclude each other."""
     of_url = given.get("redis.url")
-    if not rows or (of_url is not None and of_url.kind == "flag"):
+    is_one = not rows and cluster_shards == 1
+    if is_one or (of_url is not None and of_url.kind == "flag"):
         return ()
-    shards = (default, *(_shard(row, n, given, folder) for n, row in enumerate(rows)))
-    for number, shard in enumerate(shards[1:]):
-        place, before = _ShardOrigin(given, number), shards[: number + 1]
-        _refuse_embedded(shards[0], place)
-        _refuse_same_server(shard, before, place)
-        _refuse_same_queues(shard, before, place)
-    return shards
+    made = _made_shards(default, cluster_shards, given)
+    listed = [_shard(default, made, row, _ShardOrigin(given, n), folder)
+              for n, row in enumerate(rows)]  # fmt: skip
+    for number, shard in enumerate(listed):
+        _check(shard, (default, *listed[:number]), _ShardOrigin(given, number))
+    names = {shard.name for shard in listed}
+    return (default, *listed, *(one for name, one in made.items() if name not in names))
 
 
-def _shard(row: Mapping[str, Any], number: int, given: Mapping[str, Origin], folder: Path) -> Shard:
-    source = password_source(row, row["url"], given, f"redis.shards[{number}]", folder)
-    return Shard(row["name"], row["url"], row["queues"], source)
+def _made_shards(default: Shard, count: int, given: Mapping[str, Origin]) -> dict[str, Shard]:
+    """The shards of ``[redis] cluster_shards`` by name, without queues."""
+    if count == 1:
+        return {}
+    origin = given["redis.cluster_shards"]
+    if default.url == EMBEDDED:
+        raise ConfigError(f"{origin}: the embedded server has no shards: give [redis] url")
+    try:
+        return {
+            f"s{number}": replace(
+                default,
+                name=f"s{number}",
+                prefix=prefix_of(default.prefix, number),
+                has_url=False,
+            )
+            for number in range(1, count)
+        }
+    except ConfigError as error:
+        raise ConfigError(f"{origin}: {error}") from None
+
+
+def _shard(
+    default: Shard,
+    made: Mapping[str, Shard],
+    row: Mapping[str, Any],
+    place: _ShardOrigin,
+    folder: Path,
+) -> Shard:
+    """The shard of one row."""
+    if row["name"] in made:
+        _refuse_own_place(row, place)
+        return replace(made[row["name"]], queues=row["queues"])
+    if "url" not in row:
+        return _on_same_server(default, made, row, place)
+    source = password_source(row, row["url"], place.given, place.path, folder)
+    prefix = row.get("prefix", default.prefix)
+    return Shard(row["name"], row["url"], row["queues"], source, prefix)
+
+
+def _refuse_own_place(row: Mapping[str, Any], place: _ShardOrigin) -> None:
+    for key in ("url", "prefix", *PASSWORD_KEYS):
+        if key in row:
+            raise place.error(
+                key,
+                f'"{row["name"]}" is one of [redis] cluster_shards, which gives it its place: '
+                f"remove `{key}`, or choose another name",
+            )
+
+
+def _on_same_server(
+    default: Shard, made: Mapping[str, Shard], row: Mapping[str, Any], place: _ShardOrigin
+) -> Shard:
+    """A shard at ``[redis] url``, with a prefix of its own."""
+    for key in PASSWORD_KEYS:
+        if key in row:
+            raise place.error(key, "it is for the server of a `url`, which this shard has not")
+    if "prefix" not in row:
+        raise place.error("name", _nowhere(row["name"], len(made) + 1))
+    return replace(
+        default,
+        name=row["name"],
+        queues=row["queues"],
+        prefix=row["prefix"],
+        has_url=False,
+    )
+
+
+def _nowhere(name: str, count: int) -> str:
+    remedy = "give it a `url`, or a `prefix` on the server of [redis] url"
+    number = number_of(name)
+    if count == 1 and number == 0:
+        return f'the shard "{name}" has no place: {remedy}'
+    there = f"the shards s1 to s{count - 1}" if count > 2 else "the shard s1"
+    if count == 1:
+        there = "no shard but the default one"
+    wanted = f", or set [redis] cluster_shards = {number + 1}" if number else ""
+    return f'[redis] cluster_shards = {count} makes {there}, and not "{name}": {remedy}{wanted}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,25 +220,54 @@ class _ShardOrigin:
     given: Mapping[str, Origin]
     number: int
 
+    @property
+    def path(self) -> str:
+        """The name of its table."""
+        return f"redis.shards[{self.number}]"
+
     def error(self, key: str, text: str) -> ConfigError:
-        origin = self.given[f"redis.shards[{self.number}].{key}"]
-        return ConfigError(f"{origin}: {text}")
+        """What is wrong at its key, or at its name if the file lacks that key."""
+        found = self.given.get(f"{self.path}.{key}") or self.given[f"{self.path}.name"]
+        return ConfigError(f"{found}: {text}")
 
 
-def _refuse_embedded(default: Shard, place: _ShardOrigin) -> None:
-    if default.url == EMBEDDED:
+def _check(shard: Shard, others: Sequence[Shard], place: _ShardOrigin) -> None:
+    """Raises ConfigError if the shard excludes one of those before it."""
+    if others[0].url == EMBEDDED:
         raise place.error(
             "url", "[redis] url is embedded, which has no shards: give it the address of a server"
         )
+    _refuse_same_place(shard, others, place)
+    _refuse_same_slot(shard, others, place)
+    _refuse_same_queues(shard, others, place)
 
 
-def _refuse_same_server(shard: Shard, others: Iterable[Shard], place: _ShardOrigin) -> None:
+def _refuse_same_place(shard: Shard, others: Iterable[Shard], place: _ShardOrigin) -> None:
     for other in others:
-        if server_of(other.url) == server_of(shard.url):
+        if other.place == shard.place:
+            shown = redacted_url(shard.url)
+            if shard.has_url:
+                text = f"{shown} is the server of the shard {other.name} too; each shard needs a "
+                raise place.error("url", f"{text}server of its own, or a prefix of its own")
+            text = f'the prefix "{shard.prefix}" at {shown} is that of the shard {other.name} too'
+            raise place.error("prefix", f"{text}; choose another one")
+
+
+def _refuse_same_slot(shard: Shard, others: Iterable[Shard], place: _ShardOrigin) -> None:
+    """In a cluster, two prefixes with the same slot are on one node for ever."""
+    if not is_cluster(shard.url):
+        return
+    try:
+        slot = slot_of(shard.prefix)
+    except ConfigError as error:
+        raise place.error("prefix", str(error)) from None
+    for other in others:
+        same = server_of(other.url) == server_of(shard.url)
+        if same and slot_of(other.prefix) == slot:
             raise place.error(
-                "url",
-                f"{redacted_url(shard.url)} is the server of the shard {other.name} too; each "
-                "shard needs a server of its own",
+                "prefix",
+                f'"{shard.prefix}" has the slot {slot} of the shard {other.name}, so both are '
+                "always on one node; choose another name in the braces",
             )
 
 
@@ -190,13 +314,13 @@ def shard_of(shards: Sequence[Shard], queue: str) -> Shard:
     return next((one for one in shards[1:] if matches_any(queue, one.queues)), shards[0])
 
 
-def place_of_url(shard: str) -> str:
+def place_of_url(name: str, shards: Sequence[Shard]) -> str:
     """The key of forkq.toml with the address of that shard; "" is the only server."""
-    if not shard:
+    if not name:
         return "[redis] url or --redis"
-    if shard == DEFAULT_SHARD:  # --redis would leave the others out
-        return "[redis] url or FORKQ_REDIS"
-    return f'the url of the shard "{shard}" in [[redis.shards]]'
+    if not any(shard.name == name and shard.has_url for shard in shards[1:]):
+        return "[redis] url or FORKQ_REDIS"  # --redis would leave the others out
+    return f'the url of the shard "{name}" in [[redis.shards]]'
 
 
 def spread(capsules: Sequence[Capsule], shards: Sequence[Shard]) -> tuple[Capsule, ...]:
@@ -217,15 +341,17 @@ def _touched(capsule: Capsule, shards: Sequence[Shard]) -> list[Shard]:
 
 def _names(queue: str, shards: Sequence[Shard]) -> list[str]:
     """The shards to which jobs of a queue, or of the queues of a pattern, may be pushed. Jobs of a
-    pattern may go to any shard or, if a shard has the very same pattern, to that one or an earlier
-    one."""
+    pattern may go to each shard with a name that it may share or, if a shard has the very same
+    pattern, to that one or an earlier one."""
     if not is_pattern(queue):
         return [shard_of(shards, queue).name]
-    for number, shard in enumerate(shards):
+    found = []
+    for shard in shards[1:]:
+        if any(_may_share(queue, name) for name in shard.queues):
+            found.append(shard.name)
         if queue in shard.queues:
-            before = [(one.name, name) for one in shards[1:number] for name in one.queues]
-            return [*(one for one, name in before if _may_share(queue, name)), shard.name]
-    return [shard.name for shard in shards]
+            return found
+    return [shards[0].name, *found]
 
 
 def _may_share(pattern: str, name: str) -> bool:

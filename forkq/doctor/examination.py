@@ -82,7 +82,7 @@ def at_start_of_server(
     ConnectionLost, or RedisError without the right to INFO."""
     server = ExaminedServer(connection, config)
     check_usable(server.info, server.connection)
-    found = separate(server, config.shard, seen)
+    found = separate(server, config, seen)
     if found.level == "fail":
         raise ConfigError(f"shard {config.shard}: {found.what}; {found.why}; {found.remedy}")
     return _bad(examine(name, partial(check, server)) for name, check in _AT_START.items())
@@ -126,7 +126,7 @@ def _max_memory(config: Config) -> Finding:
 def _of_redis(config: Config, report: AppReport | None, seen: SeenServers) -> Iterator[Finding]:
     """The checks of Redis, over one connection. If there is none, no check can be made."""
     checks: dict[str, _Check] = {
-        **({"separate": partial(separate, shard=config.shard, seen=seen)} if config.shard else {}),
+        **({"separate": partial(separate, config=config, seen=seen)} if config.shard else {}),
         **_OF_SERVER,
         "clients": partial(clients, config=config),
         "buffers": partial(output_buffers, config=config),
@@ -158,7 +158,7 @@ def _connected(config: Config) -> tuple[Finding, ExaminedServer | None]:
         server = _connect(config)
     except ForkqError as error:
         why = "no job of its queues runs" if config.shard else "forkq runs no job"
-        remedy = f"check {place_of_url(config.shard)}"
+        remedy = f"check {place_of_url(config.shard, config.shards)}"
         return Finding("fail", "redis", str(error), why, remedy), None
     return Finding("ok", "redis", server.shown), server
 

@@ -27,8 +27,9 @@ _LOST: Final = {
     "no": "if its host crashes, what the kernel has not written is lost (30 s, as Linux is set up)",
 }
 
-# The shard that was found first on each server, by the server's ``run_id`` and the database.
-SeenServers: TypeAlias = "dict[tuple[str, int], str]"
+# The shard that was found first on each server, by the server's ``run_id``, the database and the
+# prefix.
+SeenServers: TypeAlias = "dict[tuple[str, int, str], str]"
 
 
 class ExaminedServer:
@@ -45,20 +46,23 @@ class ExaminedServer:
         return server_info(self.connection)
 
 
-def separate(server: ExaminedServer, shard: str, seen: SeenServers) -> Finding:
-    """Whether no shard before is on this server, which may have several addresses."""
+def separate(server: ExaminedServer, config: Config, seen: SeenServers) -> Finding:
+    """Whether no shard before has the same keys on this server, which may have several
+    addresses."""
     run_id = server.info.get("run_id")
     if run_id is None:
         return unchecked("separate", "the server does not tell its run_id")
-    other = seen.setdefault((run_id, database_of(server.connection.url)), shard)
-    if other == shard:
-        return Finding("ok", "separate", "no shard before is on this server")
+    place = run_id, database_of(server.connection.url), server.keys.prefix
+    other = seen.setdefault(place, config.shard)
+    if other == config.shard:
+        return Finding("ok", "separate", "no shard before has these keys")
     return Finding(
         "fail",
         "separate",
         f"{server.shown} is the server of the shard {other} too",
         "the same jobs are shown and counted twice",
-        f"check {place_of_url(shard)}: each shard needs a server, or a database, of its own",
+        f"check {place_of_url(config.shard, config.shards)}: each shard needs a server, a database "
+        "or a prefix of its own",
     )
 
 

@@ -130,7 +130,7 @@ def fixed(config: Config) -> Fixed:
         "[redis] prefix": config.redis.prefix,
     }
     for shard in config.shards[1:]:
-        values[f"[[redis.shards]] {shard.name}"] = repr(server_of(shard.url))
+        values[f"[[redis.shards]] {shard.name}"] = repr(shard.place)
     return {key: sha256(value.encode()).hexdigest() for key, value in values.items()}
 
 

@@ -90,11 +90,11 @@ class Access(NamedTuple):
 class Route:
     """The way to one server: its channel is opened at first use. Thread-safe."""
 
-    __slots__ = ("_access", "_keys", "_opened", "_size")
+    __slots__ = ("_access", "_opened", "_size", "keys")
 
     def __init__(self, access: Access, keys: Keys, size: int) -> None:
         self._access = access
-        self._keys = keys
+        self.keys = keys
         self._size = size
         self._opened: RedisChannel | None = None
 
@@ -104,10 +104,10 @@ class Route:
             return found
         return self._opened or self._open()
 
-    def to(self, url: str, password_source: PasswordSource | None) -> Route:
-        """The way to another server with the same time-outs, and its own password."""
-        access = self._access._replace(url=url, password_source=password_source)
-        return Route(access, self._keys, self._size)
+    def to(self, url: str, prefix: str, password_source: PasswordSource | None) -> Route:
+        """The way to another shard with the same time-outs, and its own password."""
+        access = self._access._replace(url=url, prefix=prefix, password_source=password_source)
+        return Route(access, Keys(prefix), self._size)
 
     def close(self) -> None:
         """Closes the idle connections."""
@@ -119,7 +119,7 @@ class Route:
 
         with _lock:
             if self._opened is None:
-                self._opened = RedisChannel(self._access, self._keys, self._size)
+                self._opened = RedisChannel(self._access, self.keys, self._size)
             return self._opened
 
 

@@ -19,7 +19,7 @@ FORMS = (
 )
 SENTINEL_PORT: Final = 26379
 _NODE_PORT: Final = 6379
-_SLOTS: Final = 16384
+SLOTS: Final = 16384
 
 _TRUTH: Final = frozenset({"true", "false", "yes", "no", "1", "0"})
 _CHECKS: Final[dict[str, tuple[str, Callable[[str], bool]]]] = {
@@ -178,7 +178,7 @@ def slot_of(prefix: str) -> int:
             f'not "{prefix}": write prefix = "{{{name}}}:" under [redis] in forkq.toml '
             f'(in code: prefix="{{{name}}}:")'
         )
-    return binascii.crc_hqx(tag.encode(), 0) % _SLOTS
+    return binascii.crc_hqx(tag.encode(), 0) % SLOTS
 
 
 def _split_options(query: str) -> tuple[str, str, str]:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 from redis import Redis
 
 import forkq
+from forkq import api, default_client
+from forkq.config.load import load
 from forkq.errors import ServerUnavailable
 from forkq.store.cluster import SlotElsewhere
 from forkq.store.connection import ConnectionLost, RedisConnection
 from forkq.wire.keys import Keys
-from tests.support.cluster import Cluster, Node, slot_of
+from tests.support.cluster import SLOTS, Cluster, Node, slot_of
 from tests.support.waiting import wait_until
 
 KEYS = Keys("{f}:")
@@ -181,3 +185,29 @@ def refusals(node: Node) -> int:
     """How often the node has answered ASK."""
     found = node.client().info("errorstats").get("errorstat_ASK", {})
     return int(found.get("count", 0))
+
+
+def test_two_shards_of_one_cluster_are_in_slots_far_apart(cluster: Cluster, tmp_path: Path) -> None:
+    """They have the same URL, and a prefix each: what is pushed to one is not seen on the other."""
+    url = f"cluster://127.0.0.1:{cluster.primaries[0].port}"
+    text = f'[redis]\nurl = "{url}"\nprefix = "{KEYS.prefix}"\ncluster_shards = 2\n'
+    row = '[[redis.shards]]\nname = "s1"\nqueues = ["mail"]'
+    (tmp_path / "forkq.toml").write_text(text + row)
+    config = load(None, {}, {}, tmp_path)
+    before = default_client.swap(None)
+    try:
+        with closing(default_client.use(config)) as client:
+            client.push_bulk({"class": "Noop", "args": [[], []], "queue": "mail"})
+            client.push(JOB)
+            sizes = [[api.Queue(q, s).size for q in ("mail", "q")] for s in api.servers()]
+    finally:
+        default_client.swap(before)
+    assert sizes == [[0, 1], [2, 0]]
+    slots = []
+    for shard, queue in zip(config.shards, (b"q", b"mail"), strict=True):
+        keys = Keys(shard.prefix)
+        slots.append(slot_of(cluster.primaries[0], keys.queues))
+        node = cluster.owner(slots[-1])
+        assert node.cli("SMEMBERS", keys.queues) == {queue}
+        node.cli("DEL", keys.queues, keys.queue("mail"), keys.queue("q"))
+    assert abs(abs(slots[0] - slots[1]) - SLOTS // 2) <= SLOTS // 128

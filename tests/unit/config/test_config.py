@@ -80,12 +80,14 @@ class TestEveryKey:
         url = "rediss://u@db:6380/4"
         password_file = "/run/secrets/redis"
         prefix = "shop:"
+        cluster_shards = 1
         pool = 20
         connect_timeout = 0.5
         timeout = 1
         [[redis.shards]]
         name = "exports"
         url = "redis://db2"
+        prefix = "exports:"
         queues = "exports"
         password_command = "vault read 'a secret'"
         [log]
@@ -194,11 +196,11 @@ class TestEveryKey:
             shards=(
                 Shard(
                     "default", "rediss://u@db:6380/4",
-                    password_source=PasswordSource(Path("/run/secrets/redis")),
+                    password_source=PasswordSource(Path("/run/secrets/redis")), prefix="shop:",
                 ),
                 Shard(
                     "exports", "redis://db2", ("exports",),
-                    PasswordSource(command=("vault", "read", "a secret")),
+                    PasswordSource(command=("vault", "read", "a secret")), "exports:",
                 ),
             ),
             shard="default",
@@ -319,8 +321,8 @@ class TestUnknownKeys:
         (line,) = problems("[redis]\npol = 5")
         assert line == (
             "FILE: redis.pol: unknown key, the nearest valid one is redis.pool "
-            "(valid here: url, password_file, password_command, prefix, pool, connect_timeout, "
-            "timeout, shards)"
+            "(valid here: url, password_file, password_command, prefix, cluster_shards, pool, "
+            "connect_timeout, timeout, shards)"
         )
 
     @pytest.mark.parametrize(

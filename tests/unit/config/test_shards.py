@@ -51,7 +51,8 @@ def test_the_name_of_a_queue_decides(loaded: Loader, queue: str, shard: str) -> 
         (["mail", "mail.eu"], ["a@mail"]),
         (["default", "mail", "bulk-1"], ["a", "a@mail", "a@bulk"]),
         (["bulk-*"], ["a@bulk"]),  # as the shard writes it: nowhere else
-        (["bulk*"], ["a", "a@mail", "a@bulk"]),  # its queues may be anywhere
+        (["bulk*"], ["a", "a@bulk"]),  # a shard that lists none of its queues has none
+        (["*"], ["a", "a@mail", "a@bulk"]),
         (["mail,2", "default,1"], ["a", "a@mail"]),
     ],
 )
@@ -137,7 +138,11 @@ def row(**values: Any) -> str:
         (row(name="a@b"), '[2].name: "a@b" is no name for a shard'),
         (row(name="mail"), "[2]: 'mail' is the name of redis.shards[0] too"),
         (row(name=None), "[2].name: missing, expected a name"),
-        (row(url=None), "[2].url: missing, expected the address of a server"),
+        (row(url=None), '[2].name: the shard "x" has no place: give it a `url`, or a `prefix`'),
+        (row(name="s1", url=None), 'makes no shard but the default one, and not "s1"'),
+        (row(name="s1", url=None), "or set [redis] cluster_shards = 2"),
+        (row(url=None, prefix=""), '[2].prefix: the prefix "" at redis://a is that of the shard'),
+        (row(url=None, prefix="x:", password_file="p"), "[2].password_file: it is for the server"),
         (row(queues=None), "[2].queues: missing, expected a list of queues and patterns"),
         (row(url="embedded"), "[2].url: a shard is a server of yours; the embedded one has none"),
         (row(url="http://x"), "[2].url: expected redis://HOST:PORT/DB"),
@@ -186,3 +191,65 @@ def test_sentinels_lead_to_a_server_for_each_name(loaded: Loader, problems: Fail
     assert len(loaded(other).shards) == 4
     (line,) = problems(other.replace("/mails", "/jobs/0"))
     assert "is the server of the shard default too" in line
+
+
+CLUSTER = """
+    [redis]
+    url = "cluster://a,b"
+    prefix = "{forkq}:"
+    cluster_shards = 8
+    [[redis.shards]]
+    name = "s3"
+    queues = ["mail"]
+"""
+
+
+def test_a_cluster_has_as_many_shards_as_it_is_told(loaded: Loader) -> None:
+    """Only a table gives a queue to one of them: nothing moves by itself, and a capsule is not
+    forked for a shard without queues."""
+    config = loaded(f'{CLUSTER}\n[capsules.a]\nqueues = ["*"]')
+    names = [shard.name for shard in config.shards]
+    assert names == ["default", "s3", "s1", "s2", "s4", "s5", "s6", "s7"]
+    assert {shard.url for shard in config.shards} == {"cluster://a,b"}
+    assert {queue: shard_of(config.shards, queue).name for queue in ("mail", "x")} == {
+        "mail": "s3",
+        "x": "default",
+    }
+    assert shown(config) == [("a", "default"), ("a@s3", "s3")]
+    assert config.of_shard("s3").redis.prefix == "{qkp}forkq:"
+    assert config.of_shard("s3").of_shard("default").redis.prefix == "{forkq}:"
+
+
+def test_without_rows_all_queues_are_on_the_default_shard(loaded: Loader) -> None:
+    config = loaded(CLUSTER.partition("[[")[0])
+    assert len(config.shards) == 8
+    assert shown(config) == [("default", "default")]
+
+
+def test_a_shard_may_be_a_prefix_on_the_server_of_the_default_one(loaded: Loader) -> None:
+    mail = '[[redis.shards]]\nname = "mail"\nprefix = "{mail}:"\nqueues = "mail"'
+    shard = loaded(f'[redis]\nurl = "cluster://a"\nprefix = "{{x}}:"\n{mail}').shards[1]
+    assert (shard.url, shard.prefix) == ("cluster://a", "{mail}:")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "problem"),
+    [
+        ('"{forkq}:"', '"forkq:"', 'redis.cluster_shards: a Redis Cluster needs a prefix'),
+        ("cluster://a,b", "embedded", "redis.cluster_shards: the embedded server has no shards"),
+        ("= 8", "= 65", "redis.cluster_shards: expected a whole number from 1 to 64, found"),
+        ('"s3"', '"s8"', 'cluster_shards = 8 makes the shards s1 to s7, and not "s8"'),
+        ('"s3"', '"s8"', "or set [redis] cluster_shards = 9"),
+        ("= 8", "= 2", "cluster_shards = 2 makes the shard s1, and not"),
+        ('"s3"', '"s3"\nurl = "redis://x"', '[0].url: "s3" is one of [redis] cluster_shards'),
+        ('"s3"', '"s3"\nprefix = "{a}:"', "remove `prefix`, or choose another name"),
+        ('"s3"', '"x"\nprefix = "x:"', "[0].prefix: a Redis Cluster needs a prefix with a n"),
+        ('"s3"', '"x"\nprefix = "{forkq}x:"', '"{forkq}x:" has the slot 5739 of the shard default'),
+        ('"s3"', '"x"\nurl = "cluster://a,b"', "is the server of the shard default too"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_shards_of_a_cluster_is_named(
+    problems: Failer, before: str, after: str, problem: str
+) -> None:
+    (line,) = problems(CLUSTER.replace(before, after, 1))
+    assert problem in line
