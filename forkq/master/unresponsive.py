@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..config.config import Config
 from ..runtime.liveness import STOPPED, kernel_state
@@ -26,8 +26,6 @@ _STACKS_LIMIT: Final = 1.0
 # Seconds that a child which is well may let pass between two answers of Redis: twice its
 # heartbeat's pause.
 _BETWEEN_ANSWERS: Final = 20.0
-# After so many seconds without an answer to any of them, Redis was away.
-_OUTAGE: Final = 30.0
 
 
 def _sends_facts(child: ChildHandle) -> bool:
@@ -183,16 +181,26 @@ class Silence(Rule):
 
 @dataclass(slots=True)
 class _Answers:
-    """The answers of one Redis (monotonic): it has answered some process from ``up_since`` until
-    ``last``."""
+    """The answers of one Redis to any process: the ``last`` one (monotonic), and for how many
+    ``seconds`` it has answered in all. A pause longer than between two heartbeats is an outage,
+    which does not count."""
 
     last: float = 0.0
-    up_since: float = 0.0
+    seconds: float = 0.0
 
     def note(self, answer: float) -> None:
-        if answer - self.last > _OUTAGE:
-            self.up_since = answer
+        pause = answer - self.last
+        if 0 < pause <= _BETWEEN_ANSWERS:
+            self.seconds += pause
         self.last = max(answer, self.last)
+
+
+class _Heard(NamedTuple):
+    """The last word of Redis to one child, at ``at`` (monotonic); Redis had answered for so many
+    ``seconds`` then."""
+
+    at: float
+    seconds: float
 
 
 class CutOff(Rule):
@@ -201,14 +209,15 @@ class CutOff(Rule):
 
     The master has no connection of its own while nothing has died. Each child and the clock report
     when Redis last answered them (``Beat.redis_at``). A child is cut off if others have been
-    answered all the time since then, by the same Redis: such a child has perhaps no descriptor
-    left, or a thread that hangs.
+    answered for so long since then, by the same Redis: such a child has perhaps no descriptor left,
+    or a thread that hangs. An outage for all, or several, cuts off none.
     """
 
     def __init__(self, limit: float, silence: Silence) -> None:
         self._limit = limit
         self._silence = silence
         self._of_shard: dict[str, _Answers] = {}
+        self._heard: dict[ChildHandle, _Heard] = {}
         self._seconds: dict[ChildHandle, float] = {}
 
     def seconds(self, child: ChildHandle) -> float:
@@ -225,9 +234,11 @@ class CutOff(Rule):
     def verdict(self, child: ChildHandle, now: float) -> ChildVerdict | None:
         if not _sends_facts(child) or self._silence.has(child):
             return None
-        answers = self._of_shard[child.shard]
-        last = max(child.beat.redis_at, child.told.ready_at or 0.0, answers.up_since)
-        seconds = answers.last - last - _BETWEEN_ANSWERS
+        answered = self._of_shard[child.shard].seconds
+        at = max(child.beat.redis_at, child.told.ready_at or 0.0)
+        if child not in self._heard or self._heard[child].at < at:
+            self._heard[child] = _Heard(at, answered)
+        seconds = answered - self._heard[child].seconds - _BETWEEN_ANSWERS
         if child in self._seconds:
             return self._go_on(child, seconds)
         if seconds < self._limit:
@@ -238,6 +249,7 @@ class CutOff(Rule):
         return ChildVerdict("order stacks", (said,))
 
     def forget(self, child: ChildHandle) -> None:
+        self._heard.pop(child, None)
         self._seconds.pop(child, None)
 
     def _go_on(self, child: ChildHandle, seconds: float) -> ChildVerdict | None:

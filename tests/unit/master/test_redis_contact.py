@@ -84,6 +84,15 @@ def test_an_outage_for_all_cuts_off_none(contact: Contact) -> None:
     assert contact.events == [CUT_OFF]
 
 
+def test_short_outages_for_all_cut_off_none(contact: Contact) -> None:
+    """Each time the same child is the last one that is answered, and not long enough before the
+    next outage to have told it."""
+    contact.answer(0, contact.child, contact.clock)
+    for end in range(25, 250, 25):
+        contact.answer(end, contact.clock)
+    assert contact.events == []
+
+
 def test_a_shard_that_is_down_cuts_off_none_of_its_children(contact: Contact) -> None:
     """Others are answered, but by another Redis."""
     contact.clock.slot.clock_of = "mail"
@@ -95,9 +104,10 @@ def test_a_shard_that_is_down_cuts_off_none_of_its_children(contact: Contact) ->
 
 
 def test_a_child_that_has_just_booted_has_its_time(contact: Contact) -> None:
-    contact.child.told.ready_at = BEGAN + 1000
-    for seconds in range(0, 1040, 10):
-        contact.answer(seconds, contact.clock)
+    for ready_at, turns in ((None, range(0, 1000, 10)), (BEGAN + 1000, range(1000, 1050, 10))):
+        contact.child.told.ready_at = ready_at
+        for seconds in turns:
+            contact.answer(seconds, contact.clock)
     assert contact.events == []
 
 
