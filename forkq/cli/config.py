@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from datetime import datetime
-from itertools import chain
 from typing import Any
 
 import click
@@ -18,12 +17,17 @@ from ..config.limit_tables import warnings
 from ..config.shards import Shard
 from ..cron.entry import Entry
 from ..cron.zones import zone_of
-from ..errors import ConfigError, InvalidJob, InvalidSchedule
-from ..every import entries_by_origin
+from ..errors import ConfigError
 from ..limits.patterns import is_pattern
 from ..limits.rate_text import rate_text
 from ..limits.rules import Rules
-from ..runtime.unserved import UNKNOWN_JOBS, Unserved, queue_of, unserved, with_unknown_jobs
+from ..runtime.unserved import (
+    UNKNOWN_JOBS,
+    Unserved,
+    faults_of_periodic_jobs,
+    queue_of,
+    unserved,
+)
 from ..wire.printable import shown_name
 from ..wire.redis_url import redacted_url
 from .app import import_app
@@ -66,13 +70,11 @@ def check(no_import: bool, **flags: Any) -> int:
 def _check_periodic_jobs(found: Config) -> None:
     """Warns of those whose job the app, which is imported, does not have. Raises ConfigError for
     one with which no child can boot."""
-    try:
-        entries = entries_by_origin(found)
-    except (InvalidJob, InvalidSchedule) as error:
-        raise ConfigError(str(error)) from None
-    unknown = with_unknown_jobs(chain(*entries.values()), found.queue_names)
-    if unknown:
-        names = ", ".join(map(shown_name, unknown))
+    faults = faults_of_periodic_jobs(found)
+    if faults.error is not None:
+        raise ConfigError(str(faults.error))
+    if faults.unknown:
+        names = ", ".join(map(shown_name, faults.unknown))
         echo(f"warning: {UNKNOWN_JOBS}: {names}", err=True)
 
 

@@ -13,8 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from itertools import chain
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
@@ -22,12 +21,11 @@ import msgspec
 
 from .. import registry
 from ..config.config import Config
-from ..errors import ForkqError, InvalidJob, InvalidSchedule
-from ..every import entries_by_origin
+from ..errors import ForkqError
 from ..master.memory import resident
 from ..runtime.app_frames import place_in_app
 from ..runtime.app_loader import load_app
-from ..runtime.unserved import with_unknown_jobs
+from ..runtime.unserved import faults_of_periodic_jobs
 from ..wire.printable import class_name, message, with_message
 from .opened import Opened
 
@@ -116,13 +114,10 @@ def _examine(config: Config) -> AppReport:
         text = with_message(class_name(type(error)), message(error, _LONGEST_MESSAGE))
         return AppReport(f"{text}{place_in_app(error)}")
     threads, sockets = tuple(opened.threads()), tuple(opened.sockets())
-    report = AppReport("", tuple(registry.names()), threads, sockets, resident(os.getpid()))
-    try:
-        entries = entries_by_origin(config)
-    except (InvalidJob, InvalidSchedule) as error:
-        return replace(report, cron_error=message(error, _LONGEST_MESSAGE))
-    unknown = with_unknown_jobs(chain(*entries.values()), config.queue_names)
-    return replace(report, cron_unknown=tuple(unknown))
+    jobs, size = tuple(registry.names()), resident(os.getpid())
+    wrong, unknown = faults_of_periodic_jobs(config)
+    cron_error = "" if wrong is None else message(wrong, _LONGEST_MESSAGE)
+    return AppReport("", jobs, threads, sockets, size, cron_error, unknown)
 
 
 def _read(fd: int, deadline: float) -> bytes | None:

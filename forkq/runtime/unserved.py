@@ -1,5 +1,6 @@
-"""Which jobs of the app go to a queue that no capsule serves, and which periodic jobs push a job
-that the app has not registered: most likely a name is misspelt.
+"""What is wrong between the configuration and the app that was imported: jobs that go to a queue
+that no capsule serves, and periodic jobs that no child can publish, or that push a job which the
+app has not registered. Most likely a name is misspelt.
 
 A child says so when it has loaded the app, ``forkq config check`` before that.
 """
@@ -7,12 +8,14 @@ A child says so when it has loaded the app, ``forkq config check`` before that.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from itertools import chain
 from typing import Final, NamedTuple
 
 from .. import registry
 from ..config.config import Config
 from ..cron.entry import Entry
-from ..errors import nearest
+from ..errors import InvalidJob, InvalidSchedule, nearest
+from ..every import entries_by_origin
 from ..limits.patterns import matches_any
 from ..wire.payload import DEFAULT_QUEUE
 
@@ -40,6 +43,25 @@ def unserved(config: Config, *, app: bool = True) -> list[Unserved]:
         for queue, whose in found
         if not matches_any(queue, served)
     ]
+
+
+class PeriodicFaults(NamedTuple):
+    """What is wrong with the periodic jobs of the configuration and of the app. ``error``: why no
+    child can publish them; None if one can. ``unknown``: the names of those whose job the app has
+    not registered."""
+
+    error: InvalidJob | InvalidSchedule | None = None
+    unknown: tuple[str, ...] = ()
+
+
+def faults_of_periodic_jobs(config: Config) -> PeriodicFaults:
+    """Looks at all periodic jobs as a child does when it publishes them. The app is imported."""
+    try:
+        entries = entries_by_origin(config)
+    except (InvalidJob, InvalidSchedule) as error:
+        return PeriodicFaults(error)
+    unknown = with_unknown_jobs(chain(*entries.values()), config.queue_names)
+    return PeriodicFaults(None, tuple(unknown))
 
 
 def with_unknown_jobs(entries: Iterable[Entry], worked_on: Collection[str]) -> list[str]:
