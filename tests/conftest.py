@@ -18,6 +18,7 @@ from redis import Redis
 
 import forkq
 from forkq import middleware
+from forkq.current_job import leave_job, running_job
 from forkq.wire import times
 from tests.support.leaks import OpenResources
 from tests.support.scheduling import MixedScheduling
@@ -108,10 +109,14 @@ def pytest_xdist_auto_num_workers() -> int:
 def nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fails a test that leaves descriptors, threads or processes behind in the test process.
 
+    So it does with one that leaves its thread a current job: later tests would run inside it.
     After the fixtures of wider scope it is the first to be set up, and so the last to be torn down.
     """
     resources = OpenResources()
     yield
+    job = running_job()
+    leave_job()
+    assert job is None, f"this test leaves its thread inside of {job}: call leave_job()"
     if request.node.get_closest_marker("interrupts"):
         return
     request.node.funcargs.clear()  # pytest itself would hold the fixtures' values a little longer

@@ -41,14 +41,16 @@ class FakeClient:
 
 
 @pytest.fixture(autouse=True)
-def pushed(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
+def pushed(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeClient]:
     pushed = FakeClient()
     monkeypatch.setattr(default_client, "_default", pushed)
     monkeypatch.setattr(registry, "_jobs", {})
-    return pushed
+    yield pushed
+    leave_job()  # the one of ``running``
 
 
 def running(**keys: Any) -> CurrentJob:
+    """Makes a job this thread's current one, until the end of the test."""
     return enter_job({"class": "X", "args": [], **keys})
 
 
