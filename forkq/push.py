@@ -37,14 +37,20 @@ if TYPE_CHECKING:
         B,
         C,
         TakesAll,
+        TakesOne,
         TakesOneOrTwo,
         TakesOneToThree,
+        TakesThree,
+        TakesTwo,
         TakesTwoOrThree,
         Ts,
     )
     from .wire.validation import JobOptions
 
     # A tuple is checked against the job's parameters, a list is not.
+    One = tuple[A] | list[Any]
+    Two = tuple[A, B] | list[Any]
+    Three = tuple[A, B, C] | list[Any]
     OneOrTwo = tuple[A] | tuple[A, B] | list[Any]
     TwoOrThree = tuple[A, B] | tuple[A, B, C] | list[Any]
     OneToThree = tuple[A] | tuple[A, B] | tuple[A, B, C] | list[Any]
@@ -205,6 +211,19 @@ class Pusher(Generic[P]):
         self: TakesOneToThree[A, B, C], rows: Iterable[OneToThree[A, B, C]], *, at: When = ...
     ) -> list[str]: ...
 
+    @overload
+    def perform_bulk(self: TakesOne[A], rows: Iterable[One[A]], *, at: When = ...) -> list[str]: ...
+
+    @overload
+    def perform_bulk(
+        self: TakesTwo[A, B], rows: Iterable[Two[A, B]], *, at: When = ...
+    ) -> list[str]: ...
+
+    @overload
+    def perform_bulk(
+        self: TakesThree[A, B, C], rows: Iterable[Three[A, B, C]], *, at: When = ...
+    ) -> list[str]: ...
+
     def perform_bulk(self, rows: Iterable[Any], *, at: When = None) -> list[str]:
         """Pushes one job per argument list, in batches of 1,000. Returns their jids.
 
@@ -321,6 +340,16 @@ if TYPE_CHECKING:
         @overload
         def __call__(
             self: TakesOneToThree[A, B, C], rows: Iterable[OneToThree[A, B, C]], *, at: When = ...
+        ) -> list[str]: ...
+        @overload
+        def __call__(self: TakesOne[A], rows: Iterable[One[A]], *, at: When = ...) -> list[str]: ...
+        @overload
+        def __call__(
+            self: TakesTwo[A, B], rows: Iterable[Two[A, B]], *, at: When = ...
+        ) -> list[str]: ...
+        @overload
+        def __call__(
+            self: TakesThree[A, B, C], rows: Iterable[Three[A, B, C]], *, at: When = ...
         ) -> list[str]: ...
         def __call__(self, rows: Iterable[Any], *, at: When = ...) -> list[str]: ...
 

@@ -40,3 +40,25 @@ class TakesOneToThree(Protocol[A, B, C]):
     """The shape of a job with one parameter, and two that may be left out."""
 
     def perform_async(self, a: A, b: B = ..., c: C = ..., /) -> str: ...
+
+
+# A parameter that only a name can give, with a default, takes no part in a push. mypy does not
+# unpack the parameters before it, so these shapes count them.
+
+
+class TakesOne(Protocol[A]):
+    """The shape of a job with one parameter that a push can give."""
+
+    def perform_async(self, a: A, /) -> str: ...
+
+
+class TakesTwo(Protocol[A, B]):
+    """The shape of a job with two parameters that a push can give."""
+
+    def perform_async(self, a: A, b: B, /) -> str: ...
+
+
+class TakesThree(Protocol[A, B, C]):
+    """The shape of a job with three parameters that a push can give."""
+
+    def perform_async(self, a: A, b: B, c: C, /) -> str: ...

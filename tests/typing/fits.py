@@ -57,6 +57,18 @@ def add(*numbers: int) -> None:
     """A job with any number of parameters."""
 
 
+@forkq.job
+def resize(path: str, width: int, *, quiet: bool = False) -> None:
+    """A parameter that only a direct call can give."""
+
+
+class Crop(forkq.Job):
+    """The same in a class."""
+
+    def perform(self, path: str, *, quiet: bool = False) -> None:
+        """Does nothing."""
+
+
 def push() -> list[str]:
     """Every way of pushing, and the types that come back."""
     at = datetime.now(timezone.utc) + timedelta(hours=1)
@@ -84,6 +96,9 @@ def push() -> list[str]:
     jids += Thumbnail.set(retry=False).perform_bulk([("a.png", 200)])
     jids += sweep.perform_bulk([(), ()])
     jids += add.perform_bulk([(1, 2), (3,)])
+    jids += resize.perform_bulk([("a.png", 200)])
+    jids += Crop.perform_bulk([("a.png",), ["b.png"]])
+    jids += Crop.set(queue="low").perform_bulk([("a.png",)])
     jids.append(Thumbnail.set({"tenant": 7}, queue="low", timeout=2.5).perform_async("a.png"))
     called: bool = welcome(7) or tidy()
     jid: str | None = forkq.Client("redis://localhost").push({"class": "HardJob", "args": [1]})

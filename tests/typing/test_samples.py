@@ -1,17 +1,22 @@
-"""The parameters of `perform` reach the callers: one sample must pass mypy, one must fail."""
+"""The parameters of `perform` reach the callers: one sample must pass mypy and pyright, in the
+other both must find each call that does not fit."""
 
 from __future__ import annotations
 
+import ast
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from forkq.wire.validation import OPTIONS
 from tests.support.api_tasks import TASKS
-from tests.support.documents import ROOT, snippets
+from tests.support.documents import ROOT, name_of, runnable, snippets
 from tests.support.tree import CHECKOUT
 
 HERE = Path(__file__).parent
@@ -83,13 +88,65 @@ def test_the_examples_of_the_api_page_pass_strict_checking(
 
 @pytest.mark.xdist_group("mypy")
 def test_each_call_that_does_not_fit_is_found_in_its_line(cache: Path, tmp_path: Path) -> None:
+    sample, marks = sample_that_does_not_fit(tmp_path)
+    assert len(marks) == 38
+    assert errors(sample, cache) == marks
+
+
+def sample_that_does_not_fit(folder: Path) -> tuple[Path, list[tuple[int, str]]]:
+    """A copy of the sample in ``folder``, and what it says of its lines."""
     text = (HERE / "does_not_fit.py.txt").read_text()
-    sample = tmp_path / "does_not_fit.py"
+    sample = folder / "does_not_fit.py"
     sample.write_text(text)
     marks = [
         (number, match[1])
         for number, line in enumerate(text.splitlines(), 1)
         if (match := EXPECTED.search(line)) and not line.startswith("`")
     ]
-    assert len(marks) == 33
-    assert errors(sample, cache) == marks
+    return sample, marks
+
+
+@pytest.mark.xdist_group("mypy")
+def test_pyright_finds_the_same_lines_and_no_others(tmp_path: Path) -> None:
+    beside = str(Path(sys.executable).parent)
+    names = ("basedpyright", "pyright")
+    found = [
+        where
+        for name in names
+        for path in (beside, None)
+        if (where := shutil.which(name, path=path))
+    ]
+    if not found:
+        pytest.skip("neither basedpyright nor pyright is installed: pip install basedpyright")
+    sample, marks = sample_that_does_not_fit(tmp_path)
+    shutil.copy(HERE / "fits.py", tmp_path)
+    settings = {
+        "pythonVersion": "3.10",
+        "typeCheckingMode": "strict",
+        "extraPaths": [str(CHECKOUT)],
+    }
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps({"include": ["."], **settings}))
+    command = [found[0], "--outputjson", "--project", str(tmp_path), "--pythonpath", sys.executable]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    lines = {
+        (Path(each["file"]).name, each["range"]["start"]["line"] + 1)
+        for each in json.loads(run.stdout)["generalDiagnostics"]
+    }
+    assert lines == {(sample.name, number) for number, _ in marks}
+
+
+def test_no_document_sets_a_key_of_the_app_by_its_name() -> None:
+    """``J.set(tenant=7)`` is refused by both checkers: it is ``J.set({"tenant": 7})``."""
+    seen, wrong = 0, []
+    for document in runnable():
+        for snippet in snippets(document, "python"):
+            for call in ast.walk(ast.parse(snippet.text)):
+                if not (isinstance(call, ast.Attribute) and call.attr.startswith("perform_")):
+                    continue
+                made = call.value
+                if isinstance(made, ast.Call) and getattr(made.func, "attr", "") == "set":
+                    seen += 1
+                    names = {word.arg for word in made.keywords}
+                    wrong += [f"{name_of(document)}: {name}" for name in names - OPTIONS.keys()]
+    assert seen > 5
+    assert wrong == []
