@@ -7,8 +7,11 @@ with the types that the job declares, and a push whose arguments do not fit rais
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dis import opmap
 from functools import lru_cache
+from types import FrameType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -59,6 +62,8 @@ P = ParamSpec("P")
 When: TypeAlias = "Moment | Sequence[Moment] | None"
 
 _NAMED: Final = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
+# The code of a caller that may await.
+_ASYNC: Final = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
 # What other libraries call it, and what to write here; for errors. `forkq adopt` has all words.
@@ -173,6 +178,8 @@ class Pusher(Generic[P]):
 
     def perform_async(self, *args: P.args, **kwargs: P.kwargs) -> str:
         """Pushes the job to its queue. Returns its jid, or "" if a middleware vetoed it."""
+        if (caller := sys._getframe(1)).f_code.co_flags & _ASYNC:
+            _refuse_await(self.name, caller)
         return default().push(self._payload(args, kwargs)) or ""
 
     def perform_async_on_commit(self, *args: P.args, **kwargs: P.kwargs) -> str:
@@ -181,14 +188,20 @@ class Pusher(Generic[P]):
 
         The arguments are checked and taken now. Returns the jid that the job will have.
         """
+        if (caller := sys._getframe(1)).f_code.co_flags & _ASYNC:
+            _refuse_await(self.name, caller)
         return default().push_on_commit(self.payload(*args, **kwargs)) or ""
 
     def perform_in(self, moment: Moment, /, *args: P.args, **kwargs: P.kwargs) -> str:
         """Schedules the job ``moment`` from now (seconds or a timedelta). Returns its jid."""
+        if (caller := sys._getframe(1)).f_code.co_flags & _ASYNC:
+            _refuse_await(self.name, caller)
         return self._push_at(moment, args, kwargs)
 
     def perform_at(self, moment: Moment, /, *args: P.args, **kwargs: P.kwargs) -> str:
         """Schedules the job at ``moment`` (an aware datetime or epoch seconds). Returns its jid."""
+        if (caller := sys._getframe(1)).f_code.co_flags & _ASYNC:
+            _refuse_await(self.name, caller)
         return self._push_at(moment, args, kwargs)
 
     @overload
@@ -231,6 +244,8 @@ class Pusher(Generic[P]):
         Nothing is pushed if a row is wrong. If Redis fails meanwhile, the error has the jids of the
         jobs that are in Redis (``pushed``) and of those that may be (``unknown``).
         """
+        if (caller := sys._getframe(1)).f_code.co_flags & _ASYNC:
+            _refuse_await(self.name, caller)
         checked: list[list[Any]] = []
         with in_row(checked):
             for row in _iterator(self.name, rows):
@@ -274,6 +289,22 @@ class Pusher(Generic[P]):
             return self._parameters.bind(args, kwargs)
         except TypeError as error:
             raise InvalidJob(f"job {self.name!r} takes {self._parameters}: {error}") from None
+
+
+def _refuse_await(name: str, caller: FrameType) -> None:
+    """Raises InvalidJob if the coroutine ``caller`` awaits the push that it has just called. Python
+    itself would refuse the jid, a string, but when the job is pushed already; and who tries again
+    then has pushed it twice. An await is an instruction of its own, behind that of the call."""
+    code, following = caller.f_code.co_code, caller.f_lasti + 2
+    while code[following] == 0 and sys.version_info >= (3, 11):  # CACHE: data of the call
+        following += 2
+    if code[following] == opmap["GET_AWAITABLE"]:
+        raise InvalidJob(
+            f"job {name!r}: a push returns a jid, a string, which takes no `await`; nothing was "
+            "pushed: leave it out, or keep the loop free with `await push(J.perform_async, "
+            "...)` of forkq.contrib.fastapi or .starlette, or `await asyncio.to_thread("
+            "J.perform_async, ...)`"
+        )
 
 
 def _missing(what: str, name: str) -> MissingAttribute | None:
