@@ -14,13 +14,13 @@ from ..api.cron import Periodic
 from ..screens.periodic import PERIODIC, RUNS, RunOfTick, next_text, of_jobs, resting_state
 from ..screens.texts import timestamp
 from ..units import format_moment
-from .options import VerbAnywhere, WholeNumber, configuration, connected, finds_redis, json_option
+from .options import ListFirst, WholeNumber, configuration, connected, finds_redis, json_option
 from .output import echo, echo_objects, echo_table, print_values
 
 _NO_LEADER = "no clock leads: nothing is enqueued until a tree runs"
 
 
-@click.group(cls=VerbAnywhere)
+@click.group(cls=ListFirst)
 def cron() -> None:
     """Look at periodic jobs, pause, resume and run them."""
 

@@ -228,11 +228,11 @@ class VerbAnywhere(click.Group):
 
 
 class ListFirst(VerbAnywhere):
-    """A group that lists where no command is given: ``forkq dead --class Mail`` is ``forkq dead
-    list ...``."""
+    """A group that lists, or shows, where no command is given: ``forkq dead --class Mail`` is
+    ``forkq dead list ...``, ``forkq limits`` is ``forkq limits show``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         bare = not args or (args[0].startswith("-") and args[0] not in ("-h", "--help"))
         if bare and self._verb_in(args) is None and not ctx.resilient_parsing:
-            args = ["list", *args]
+            args = ["list" if "list" in self.commands else "show", *args]
         return super().parse_args(ctx, args)

@@ -22,7 +22,6 @@ from ..wire.printable import shown_name
 from .bulk import How, cleared, clears
 from .options import (
     ListFirst,
-    VerbAnywhere,
     WholeNumber,
     complete_queues,
     configuration,
@@ -141,7 +140,7 @@ def resume(queues: tuple[str, ...], **flags: Any) -> int:
     return 0
 
 
-@click.group(cls=VerbAnywhere)
+@click.group(cls=ListFirst)
 def limits() -> None:
     """Limit how many jobs of a queue run, and how fast they start.
 

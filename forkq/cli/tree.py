@@ -69,8 +69,9 @@ def restart(wait: bool, **flags: Any) -> int:
     _send(master, signal.SIGUSR2)
     click.echo(f"forkq {master.pid} restarts its children")
     if wait:
-        _await_restart(config, master, asked_at)
-        click.echo("every child is new")
+        state = _await_restart(config, master, asked_at)
+        stays = "; the tree stays quiet, and fetches no jobs" if state == "quiet" else ""
+        click.echo(f"every child is new{stays}")
     return 0
 
 
@@ -217,13 +218,14 @@ def _followed(config: Config, master: psutil.Process) -> dict[str, Any] | None:
     return found
 
 
-def _await_restart(config: Config, master: psutil.Process, asked_at: float) -> None:
-    """Returns when a restart that began after ``asked_at`` (monotonic) is done. Raises ForkqError
-    with the reason if it was rolled back, or if the tree ends."""
+def _await_restart(config: Config, master: psutil.Process, asked_at: float) -> str:
+    """Returns the state of the tree when a restart that began after ``asked_at`` (monotonic) is
+    done. Raises ForkqError with the reason if it was rolled back, or if the tree ends."""
     outcome: dict[str, Any] = {}
+    found: dict[str, Any] = {}
 
     def is_over() -> bool:
-        found = _followed(config, master) or {}
+        found.update(_followed(config, master) or {})
         outcome.update(found.get("restart", {}))
         over = outcome.get("state") in ("done", "rolled back")
         outcome["over"] = over and outcome["begun_at"] >= asked_at
@@ -234,6 +236,7 @@ def _await_restart(config: Config, master: psutil.Process, asked_at: float) -> N
         raise ForkqError(f"forkq {master.pid} has ended, or stops: nothing was replaced")
     if outcome["state"] == "rolled back":
         raise ForkqError(f"rolled back, the old children go on: {outcome['reason'].strip()}")
+    return str(found["state"])
 
 
 def _until(condition: Callable[[], bool], limit: float | None) -> bool:
@@ -263,7 +266,7 @@ def _memory(child: dict[str, Any]) -> list[str]:
 
 def _outage(found: dict[str, Any]) -> list[str]:
     """The line that children have lost Redis, and one for each refusal."""
-    children = [child for child in found["children"] if child["concurrency"]]
+    children = found["children"]
     lost = [child["name"] for child in children if child.get("redis_lost", False)]
     lines = [f"{refused} ({listed(names)})" for refused, names in _refusals(found).items()]
     if lost:

@@ -93,6 +93,7 @@ def test_an_empty_server_is_reported_in_words(shell: ForkqTree) -> None:
         "no job is running for more than 90 min"
     )
     assert output(shell, "stuck") == "no job has been silent for more than 10 min"
+    assert output(shell, "cron").startswith("no periodic job is known")
     assert output(shell, "cron", "list").startswith("no periodic job is known")
     assert output(shell, "cron", "next").startswith("no periodic job is known")
     assert "no job has been pushed to any queue" in output(shell, "stats")
@@ -376,7 +377,7 @@ def test_mark_deploy_marks_once(shell: ForkqTree, redis: Redis) -> None:
         (["stuck", "--minutes", "-1"], 2, ["-1"]),
         (["stats", "--days", "0"], 2, ["0"]),
         (["find"], 2, ["JID"]),
-        (["cron"], 2, ["list"]),
+        (["config"], 2, ["check", "show"]),
         (["cron", "pause"], 2, ["NAME"]),
         (["cron", "next", "-n", "many"], 2, ["many"]),
         (["cron", "run", "x"], 1, ["'x'", "none at all"]),

@@ -65,6 +65,7 @@ def test_show_tells_what_is_in_force_and_what_was_changed(shell: ForkqTree, redi
     )
     output(shell, "pause", "tenant-a")
     table = output(shell, "limits", "show")
+    assert output(shell, "limits") == table
     assert re.search(r"^webhooks +0 +2\* +1\* +5/second burst 9\* +9.0 +1$", table, re.MULTILINE)
     assert re.search(r"^tenant-a +0 +2 +- +- +- +0 +paused$", table, re.MULTILINE)
     assert re.search(r"^critical +.* blocking$", table, re.MULTILINE)

@@ -66,7 +66,7 @@ def test_redis_gone_for_a_while_and_back(
     assert used < 0.6
     journal.wait("end", first)  # jobs under way end in their time
     assert journal.jids("end") == set(first)
-    wait_until(lambda: "redis: lost by 2 of 2 children" in forkq.run("status").stdout, what="lost")
+    wait_until(lambda: "redis: lost by 3 of 3 children" in forkq.run("status").stdout, what="lost")
     if way == "stop":
         own_server.start()
     else:

@@ -75,14 +75,15 @@ def test_a_status_that_could_not_be_written_is_called_outdated(
 
 
 def test_lost_redis_is_said() -> None:
+    """Also of the clock, without which nothing that is scheduled becomes due."""
     [child] = found()["children"]
-    clock = {**child, "name": "clock", "concurrency": 0}
+    clock = {**child, "name": "clock", "concurrency": 0, "redis_lost": True}
     both = [{**child, "redis_lost": True}, {**child, "redis_lost": False}, clock]
     _, redis, *_ = commands._status_text(found(children=both)).splitlines()
-    assert redis == "redis: lost by 1 of 2 children (default.0); they try again"
+    assert redis == "redis: lost by 2 of 3 children (default.0, clock); they try again"
     both[0]["redis_lost_because"] = "invalid password"
     _, redis, *_ = commands._status_text(found(children=both)).splitlines()
-    assert redis.endswith("(default.0); they try again (invalid password)")
+    assert redis.endswith("(default.0, clock); they try again (invalid password)")
 
 
 def test_a_degraded_tree_shows_which_child_is_missing_and_why(
