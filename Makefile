@@ -22,7 +22,7 @@ DEBIAN := chromium chromium-driver git iproute2 jq mount postgresql prometheus p
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-deps test-slow test-redis-py screenshots check format test-all bench bench-docs bench-parts fuzz chaos explore docs release clean
+.PHONY: help demo test test-deps test-slow test-redis-py screenshots check format test-all bench bench-docs bench-parts fuzz chaos explore conformance docs release clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do \
@@ -139,6 +139,15 @@ explore: $(VENV)/.dev ## every interleaving of scripts, deaths and lost replies:
 	@FORKQ_TEST_MODEL_SEQUENCES=100000 $(VENV)/bin/python -m pytest tests/model/test_store.py -q -o faulthandler_timeout=0
 	@$(VENV)/bin/python -m tests.model $(foreach name,MINUTES WALKS,\
 		$(if $($(name)),--$(shell echo $(name) | tr A-Z a-z) $($(name)))) $(if $(DOCS),--docs)
+
+# Without a URL: servers that lack something, and each version of which FORKQ_TEST_SERVERS has a binary; DOCS=1 writes
+# that into docs/hosted-redis.md.
+conformance: $(VENV)/.dev ## try what forkq needs of a server: URL=redis://HOST
+ifdef URL
+	@FORKQ_REDIS="$(URL)" $(VENV)/bin/forkq doctor --conformance
+else
+	@$(VENV)/bin/python -m tests.support.conformance $(if $(DOCS),--docs)
+endif
 
 # Commits and uploads nothing; it says how.
 release: $(VENV)/.dev ## set the version, build, and try sdist and wheel on each Python: VERSION=0.2.0

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
+from ..config.config import Config
 from ..doctor.examination import all_findings
+from ..doctor.finding import Finding
 from .options import Number, configuration, json_option, runs_tree
 from .output import echo
 
@@ -23,19 +27,42 @@ from .output import echo
     "--grace", metavar="SECONDS", help="terminationGracePeriodSeconds of Kubernetes, to check it.",
     type=Number(min=0),
 )  # fmt: skip
+@click.option(
+    "--conformance",
+    is_flag=True,
+    help="Try what forkq needs of a server, and end with a verdict on it.",
+)
 @json_option
-def doctor(unit: Path | None, grace: float | None, wants_json: bool, **flags: Any) -> int:
+def doctor(
+    unit: Path | None, grace: float | None, conformance: bool, wants_json: bool, **flags: Any
+) -> int:
     """Check the server, the host, the app and the waiting jobs.
 
     With the flags of `forkq start`: it checks what that would run, and imports the app in a process
     of its own. One line for each check: ok, warn or fail, what was found, why it matters and what
     to do. With --json: one object a line.
 
+    With --conformance: only the server, for one of a kind that you have not used yet. Each script
+    does a real task there, under keys of its own, which are deleted afterwards. The last line says
+    whether forkq works with it, with what, or why not.
+
     Exit codes: 0 if no check fails (a warning changes nothing), 1 if one fails, 2 if usage or
     configuration is wrong.
     """
-    failed = False
-    for finding in all_findings(configuration(**flags), unit, grace):
+    if conformance and (unit or grace):
+        raise click.UsageError("--conformance is about the server: leave --unit and --grace out")
+    config, failed = configuration(**flags), False
+    findings = _tried(config) if conformance else all_findings(config, unit, grace)
+    for finding in findings:
         failed |= finding.level == "fail"
         echo(json.dumps(finding.as_dict()) if wants_json else str(finding))
     return int(failed)
+
+
+def _tried(config: Config) -> Iterator[Finding]:
+    """What the server does of what forkq needs. TERM ends that as Ctrl-C does, so that its keys are
+    deleted."""
+    from ..doctor.conformance import conformance  # noqa: PLC0415 - it imports what a child does
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    return conformance(config)

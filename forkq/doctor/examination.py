@@ -136,7 +136,7 @@ def _of_redis(config: Config, report: AppReport | None, seen: SeenServers) -> It
     # `forkq start` imports this module, and needs none of what the screens need.
     from .service import SERVICE, service  # noqa: PLC0415
 
-    found, server = _connected(config)
+    found, server = connected(config)
     yield found
     if server is None:
         names = [*checks, *(check.name for check in SERVICE)]
@@ -150,7 +150,7 @@ def _of_redis(config: Config, report: AppReport | None, seen: SeenServers) -> It
         default().close()
 
 
-def _connected(config: Config) -> tuple[Finding, ExaminedServer | None]:
+def connected(config: Config) -> tuple[Finding, ExaminedServer | None]:
     """A connection for the checks of Redis. The API of forkq uses the same address."""
     if config.redis.url == EMBEDDED and not config.url_file.exists():
         return unchecked("redis", "the embedded server runs only while `forkq start` does"), None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Final, TypeAlias
@@ -26,6 +27,9 @@ _LOST: Final = {
     "everysec": "if its host crashes, about the last second is lost",
     "no": "if its host crashes, what the kernel has not written is lost (30 s, as Linux is set up)",
 }
+
+# The names of its endpoints. Its INFO looks like that of a server without persistence.
+_MEMORYDB: Final = re.compile(r"\.memorydb\.[a-z0-9-]+\.amazonaws\.com\b")
 
 # The shard that was found first on each server, by the server's ``run_id``, the database and the
 # prefix.
@@ -82,7 +86,13 @@ def version(server: ExaminedServer) -> Finding:
 
 def eviction(server: ExaminedServer) -> Finding:
     """Whether a full server deletes keys. Without maxmemory it is never full."""
-    policy = server.info.get("maxmemory_policy", "noeviction")
+    told = server.info.get("maxmemory_policy")
+    policy = told or setting(server.connection, "maxmemory-policy")
+    if policy is None:
+        why = (
+            "the server does not tell its maxmemory-policy, and another one than noeviction deletes"
+        )
+        return unchecked("eviction", f"{why} jobs", "look for it where the server is configured")
     limit = server.info.get("maxmemory", "")
     what = f"maxmemory-policy is {policy}"
     if policy == "noeviction":
@@ -100,6 +110,9 @@ def eviction(server: ExaminedServer) -> Finding:
 def persistence(server: ExaminedServer) -> Finding:
     """Whether the jobs survive a restart of Redis, and its crash; and what may be lost all the
     same."""
+    if _MEMORYDB.search(server.connection.url):
+        what = "MemoryDB writes to a log in several zones before it confirms: it loses nothing"
+        return Finding("ok", "persistence", what)
     if server.info.get("aof_enabled") == "1":
         how = setting(server.connection, "appendfsync") or ""
         lost = f" (appendfsync {how}): {_LOST[how]}" if how in _LOST else ""

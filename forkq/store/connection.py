@@ -64,7 +64,7 @@ class RedisConnection:
         self.url = url
         self.password_source = password_source
         self._timeout = timeout
-        self._connector = _connector(url, prefix, timeout, connect_timeout, password_source)
+        self._connector = connector(url, prefix, timeout, connect_timeout, password_source)
         self.in_cluster = isinstance(self._connector, ClusterConnector)
         # A node of a cluster that has lost the slot hears of no push: it refuses a key of the slot.
         self._sign_of_life = ("EXISTS", f"{prefix}queues") if self.in_cluster else ("PING",)
@@ -324,7 +324,7 @@ class RedisConnection:
             raise
 
 
-def _connector(
+def connector(
     url: str,
     prefix: str,
     timeout: float,

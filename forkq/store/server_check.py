@@ -18,6 +18,8 @@ from .refusals import RIGHTS
 from .sentinel import MasterLost
 
 MINIMUM_VERSION: Final = (6, 2)
+# The commands of the API, which changes jobs by hand, besides those below.
+_OF_API: Final = "lpos k v,lset k 0 v,unlink k,zcount k 0 0,zrank k m,zscore k m"
 # The commands whose rights are checked, each with arguments that Redis accepts; `k` is a key.
 # CLIENT is left out: where the server refuses tracking, forkq polls. WATCH and EXEC are left out:
 # only commands and the API use them.
@@ -131,6 +133,18 @@ def missing_rights(connection: RedisConnection, keys: Keys) -> list[str] | None:
         f"~{pattern}"
         for pattern, *pair in zip(named, of_keys, of_keys[len(named) :], strict=False)
         if any(_key_denied(reply) for reply in pair)
+    ]
+
+
+def unknown_commands(connection: RedisConnection, keys: Keys) -> list[str]:
+    """The commands that the server does not know, or not in the form that forkq needs, of all that
+    forkq uses; a missing right is none. Raises ResponseError if it refuses MULTI."""
+    commands = _commands(f"{_COMMANDS},{_OF_API}")
+    replies = _queued(connection, [_with_key(command, keys.queues) for command in commands])
+    return [
+        _name(command)
+        for command, reply in zip(commands, replies, strict=True)
+        if isinstance(reply, Exception) and not _denied(reply) and not _key_denied(reply)
     ]
 
 

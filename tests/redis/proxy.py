@@ -30,13 +30,14 @@ class Proxy:
     given that connection up.
 
     `delay` is how many seconds later each reply arrives. While `halves` is set, of each reply only
-    the first half arrives, and the connection is closed.
+    the first half arrives, and the connection is closed. What has `swallows` in it never arrives.
     """
 
     def __init__(self, target: int, *, delay: float = 0) -> None:
         self.target = target
         self.delay = delay
         self.halves = False
+        self.swallows = b""
         self.cuts = 0
         self._token = b""
         self._left = 0
@@ -149,6 +150,8 @@ class Proxy:
         with contextlib.suppress(OSError):
             while (data := server.recv(1 << 16)) and not deaf.is_set():
                 self._passable.wait()
+                if self.swallows and self.swallows in data:
+                    continue
                 if self.delay:
                     time.sleep(self.delay)
                 if self.halves:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-import shutil
 import socket
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +20,7 @@ from tests.support.cluster import Cluster
 from tests.support.documents import redis_rights
 from tests.support.sentinels import Sentinel
 from tests.support.server import Server
+from tests.support.tls_server import TlsServer, certify
 from tests.support.tree import CHECKOUT
 from tests.support.waiting import wait_until
 
@@ -161,14 +160,9 @@ def test_a_sentinel_is_refused(own_server: Server) -> None:
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a certificate for localhost that signs itself."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("there is no openssl here")
     folder = tmp_path_factory.mktemp("tls")
-    command = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
-               "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost",
-               "-keyout", "key.pem", "-out", "cert.pem"]  # fmt: skip
-    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=60)
+    if not certify(folder):
+        pytest.skip("there is no openssl here")
     return folder
 
 
@@ -195,17 +189,6 @@ def tls_server(certificates: Path, *extra: str) -> Iterator[int]:
         pytest.skip("this server has no TLS")
     yield server.tls_port
     server.close()
-
-
-class TlsServer(Server):
-    """Answers on its Unix socket, and by TLS on ``tls_port``."""
-
-    tls_port = 0
-
-    def _arguments(self, port: int) -> list[str]:
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            self.tls_port = probe.getsockname()[1]
-        return [*super()._arguments(port), "--tls-port", str(self.tls_port)]
 
 
 def failed(url: str) -> Exception:

@@ -91,7 +91,7 @@ _QUIET: Final = 0.5
 _MOST_MISSES: Final = 16
 # Where Redis does not say what changes, the child polls: soon after a job, less often when idle.
 _POLL_FIRST: Final = 0.02
-_POLL_LONGEST: Final = 1.0
+POLL_LONGEST: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +253,7 @@ class FetchPace:
 
     def next_poll_pause(self) -> float:
         """Seconds until the next fetch, where Redis does not say what changes: longer each time."""
-        pause, self._poll = self._poll, min(self._poll * 1.5, _POLL_LONGEST)
+        pause, self._poll = self._poll, min(self._poll * 1.5, POLL_LONGEST)
         return pause
 
 

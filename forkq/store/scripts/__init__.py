@@ -39,9 +39,13 @@ class Call:
         return ("EVALSHA", self.script.sha, len(self.keys), *self.keys, *self.arguments)
 
 
-def _load(name: str) -> Script:
-    text = _read(name)
+def script_of(name: str, text: bytes) -> Script:
+    """The script with this text."""
     return Script(name, text, hashlib.sha1(text, usedforsecurity=False).hexdigest().encode())
+
+
+def _load(name: str) -> Script:
+    return script_of(name, _read(name))
 
 
 def _read(name: str) -> bytes:

@@ -51,6 +51,32 @@ def test_a_server_that_is_too_old_fails_without_the_password() -> None:
     assert "secret" not in str(found)
 
 
+def test_a_policy_that_the_server_does_not_tell_is_not_taken_for_noeviction() -> None:
+    """ElastiCache Serverless and some proxies leave it out, and delete keys."""
+    silent = server(save=exceptions.ResponseError("unknown command"))
+    silent.info = {key: value for key, value in silent.info.items() if key != "maxmemory_policy"}
+    assert not eviction(silent).checked
+    telling = server(save={b"maxmemory-policy": b"allkeys-lru"})
+    telling.info = {**silent.info, "maxmemory": "1"}
+    assert eviction(telling).level == "fail"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "clusters://clustercfg.jobs.abc123.memorydb.us-east-1.amazonaws.com:6379",
+        "rediss://jobs.abc123.clustercfg.memorydb.eu-west-2.amazonaws.com:6379/0",
+    ],
+)
+def test_memorydb_loses_nothing_though_its_info_shows_no_file(url: str) -> None:
+    found = server(aof_enabled="0")
+    found.connection.url = url
+    assert persistence(found).level == "ok"
+    assert "loses nothing" in persistence(found).what
+    found.connection.url = "rediss://jobs.abc123.use1.cache.amazonaws.com:6379/0"
+    assert persistence(found).level == "warn"
+
+
 @pytest.mark.parametrize(
     ("policy", "why"),
     [("allkeys-lru", "deletes jobs"), ("volatile-ttl", "deletes what says which processes live")],

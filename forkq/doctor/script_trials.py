@@ -1,0 +1,282 @@
+"""One real task for each of forkq's scripts, in the order of a job's life: pushed, fetched,
+retried, buried, returned after a death, found, moved, restored; then cron, leader and counters.
+
+A server of another make may lack a command, count in floats, or refuse a key. So each reply is
+compared with the one that Redis gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+from ..store import scripts
+from ..store.connection import Call, Command
+from ..wire.keys import Keys
+
+_IDENTITY: Final = "conformance:1:0123456789ab"
+_OWNER: Final = f"{_IDENTITY}/"
+_SOLO: Final = "conformance:1:0123456789ab:solo1/"
+_CLASS: Final = "Conformance"
+_JID: Final = "{:024x}".format
+# Seconds for which a script is asked to keep something.
+_KEPT: Final = 60
+_AHEAD: Final = 3600.0
+_MUCH: Final = 1 << 20  # bytes
+
+
+class Trial(NamedTuple):
+    """A call or a command, and the reply that it must get: a value, or a function that says whether
+    the reply is right. Without an ``expected`` any reply will do, but an error."""
+
+    call: Call | Command
+    expected: Any = ...
+
+    @property
+    def name(self) -> str:
+        """The script, or the command."""
+        return self.call.script.name if isinstance(self.call, Call) else str(self.call[0])
+
+    @property
+    def is_script(self) -> bool:
+        """Whether it calls one."""
+        return isinstance(self.call, Call)
+
+    @property
+    def keys(self) -> list[Any]:
+        """The keys that it may make."""
+        return list(self.call.keys) if isinstance(self.call, Call) else [self.call[1]]
+
+    def problem(self, reply: Any) -> str:
+        """What is wrong with the reply; "" if nothing is."""
+        if isinstance(reply, Exception):
+            return str(reply)
+        if callable(self.expected):
+            return "" if self.expected(reply) else f"unexpected reply {reply!r}"
+        if self.expected is ... or reply == self.expected:
+            return ""
+        return f"the reply is {reply!r}, not {self.expected!r}"
+
+
+def trials(keys: Keys, now: float) -> list[Trial]:
+    """The tasks of the scripts that master, children and clock use, in order: each needs what those
+    before have left. ``now``: epoch seconds."""
+    story = _Story(keys, now)
+    return [
+        *story.fetched_and_ended(),
+        *story.returned(),
+        *story.run_alone(),
+        *story.limited(),
+        *story.scheduled(),
+        *story.periodic(),
+        *story.counted(),
+    ]
+
+
+def trials_by_hand(keys: Keys, now: float) -> list[Trial]:
+    """The tasks of the scripts that only commands, pages and the API use, under keys of their own:
+    who runs jobs may lack the rights for them."""
+    return list(_Story(keys, now).found_and_moved())
+
+
+def _payload(number: int) -> bytes:
+    job = '{"class":"%s","args":[%d],"queue":"q","jid":"%s"}'
+    return (job % (_CLASS, number, _JID(number))).encode()
+
+
+_FIRST, _SECOND, _THIRD, _FOURTH = map(_payload, range(1, 5))
+
+
+class _Story:
+    """The jobs of one queue, under a prefix that no process uses."""
+
+    def __init__(self, keys: Keys, now: float) -> None:
+        self._keys = keys
+        self._now = now
+        self._lists = keys.lists_and_leases(["q"])
+        self._inflight = keys.inflight("q")
+        self._awaited = keys.awaited("q")
+
+    def fetched_and_ended(self) -> Iterator[Trial]:
+        """Push, fetch, acknowledge, retry, bury."""
+        keys = self._keys
+        yield Trial(Call(scripts.SET_ADD, [keys.queues], ["q"]), 1)
+        yield Trial(("LPUSH", keys.queue("q"), _FIRST, _SECOND, _THIRD, _FOURTH), 4)
+        yield Trial(Call(scripts.QUEUES_IN_FLIGHT, [keys.fetched], ["q"]))
+        yield self._fetch(1, _FIRST, _SECOND, _THIRD)
+        newest_first = [*self._leased(3, _THIRD), *self._leased(2, _SECOND)]
+        yield Trial(
+            Call(scripts.LEASES_OF_OWNER, [self._inflight], [_OWNER, 1, "", _MUCH, _MUCH]),
+            [0, b"", *newest_first, *self._leased(1, _FIRST)],
+        )
+        yield Trial(Call(scripts.MARK_FAILED, [self._inflight], [f"{_OWNER}1", _FIRST]), 1)
+        at = self._now + _AHEAD
+        ends = [self._inflight, keys.retry, self._awaited, keys.bucket("q")]
+        yield Trial(Call(scripts.RETRY, ends, [f"{_OWNER}1", at, _FIRST, 1]), 1)
+        bounds = [self._now - _AHEAD, 100]
+        burial = [f"{_OWNER}2", self._now, "", *bounds]
+        yield Trial(Call(scripts.BURY, [self._inflight, keys.dead, self._awaited], burial), 1)
+        yield self._fetch(4, _FOURTH, done=3)
+
+    def returned(self) -> Iterator[Trial]:
+        """What was leased ahead, and what a child had when it stopped, goes back to the head."""
+        keys = [self._keys.queues, *self._keys.of_returns(["q"])]
+        yield Trial(Call(scripts.LEASE_RETURN, keys, [_OWNER, 1, 4]), 1)
+        yield self._fetch(5, _FOURTH)
+        yield Trial(Call(scripts.REQUEUE, keys, [_OWNER, 0, _MUCH]), [1, 0])
+        yield self._fetch(6, _FOURTH)
+
+    def run_alone(self) -> Iterator[Trial]:
+        """Suspects, and the jobs of a class that kills processes."""
+        keys = self._keys
+        alone = [keys.suspects("q"), keys.queue("q"), keys.suspected, keys.queues]
+        lists = [self._inflight, keys.suspects("q"), keys.suspected, keys.queue("q")]
+        freed = [keys.held_classes, self._awaited, keys.bucket("q")]
+        yield Trial(Call(scripts.ISOLATE, [*lists, *freed], [f"{_OWNER}6", "q", "", 0]), 1)
+        yield Trial(self._fetch_of_a_solo_child(), [0, 0, [], [], 1, _FOURTH])
+        yield Trial(self._recover(f"{_SOLO}7", "isolate"), 1)
+        deaths = [keys.deaths_of_class(_CLASS), keys.held_classes, keys.released_classes]
+        yield Trial(Call(scripts.CLASS_DEATH, deaths, [_CLASS, _IDENTITY, _KEPT, 1]), 1)
+        wanted = ["q", 0, 100, 1, f'"class":"{_CLASS}"']
+        yield Trial(Call(scripts.CLASS_JOBS, alone, wanted), [-1, 1])
+        held = [keys.held_classes, keys.released_classes, keys.deaths_of_class(_CLASS)]
+        yield Trial(Call(scripts.CLASS_RELEASE, held, [_CLASS]), 1)
+        yield self._fetch(8, _FOURTH)
+        yield Trial(self._recover(f"{_OWNER}8", "isolate"), 1)
+        yield Trial(Call(scripts.SUSPECTS_RETURN, alone, ["q", 10]), [1, 0])
+        yield Trial(Call(scripts.SET_ADD, [keys.suspected], ["q"]), 1)
+        forgets = [keys.suspected, keys.suspects("q")]
+        yield Trial(Call(scripts.SUSPECTS_FORGET, forgets, ["q"]), 1)
+
+    def limited(self) -> Iterator[Trial]:
+        """A limit and a rate, both changed at run time."""
+        rules = [self._keys.controlled, self._keys.control("q")]
+        yield Trial(("LPUSH", self._keys.queue("q"), _FIRST, _SECOND), 3)
+        yield Trial(Call(scripts.RULES_CHANGE, rules, ["q", "limit", 1]))
+        yield Trial(self._fetch_by_rules(10), _told("full", _FOURTH))
+        rate = ["q", "limit", "", "rate", f"1/{_AHEAD:.0f}"]
+        yield Trial(Call(scripts.RULES_CHANGE, rules, rate))
+        yield Trial(self._fetch_by_rules(11), _told("dry", _FIRST))
+        yield Trial(Call(scripts.RULES_CHANGE, rules, ["q", "rate", ""]))
+        yield self._fetch(12, _SECOND)
+
+    def scheduled(self) -> Iterator[Trial]:
+        """A job that is due goes from the schedule to its queue."""
+        keys, due = self._keys, self._now - 1
+        lists = [keys.schedule, keys.queues, keys.dead, keys.suspected]
+        lists += [keys.queue("q"), keys.suspects("q")]
+        yield Trial(("ZADD", keys.schedule, due, _FIRST, self._now + _AHEAD, _SECOND), 2)
+        yield Trial(Call(scripts.FIRST_DUE, [keys.schedule], []), _is_about(due))
+        found = Call(scripts.DUE_JOBS, lists[:4], [self._now, 10, _MUCH])
+        yield Trial(found, lambda reply: reply[1:] == [[], _FIRST])
+        move = [self._now, 10, _MUCH, 1, 0, "", _FIRST, _FIRST]
+        yield Trial(Call(scripts.DUE_JOBS, lists, move), lambda reply: reply[1:] == [[]])
+
+    def found_and_moved(self) -> Iterator[Trial]:
+        """What commands and pages do: read in pages, look for a jid, delete, and undo that."""
+        keys, queue = self._keys, self._keys.queue("q")
+        yield Trial(("LPUSH", queue, _FIRST), 1)
+        yield Trial(("ZADD", keys.dead, self._now, _SECOND), 1)
+        yield Trial(("HSET", self._inflight, f"{_OWNER}1", _FIRST), 1)
+        page = ["up", "", "", 10, _MUCH]
+        yield Trial(Call(scripts.SET_PAGE, [keys.dead], page), lambda reply: reply[0] == _SECOND)
+        lists, page = [queue, keys.suspects("q")], ["next", 1, 0, "", 10, _MUCH]
+        yield Trial(Call(scripts.LIST_PAGE, lists, page), [1, 0, 0, _FIRST])
+        jid = f'"{_JID(1)}"'
+        places = [self._inflight, queue, keys.dead]
+        yield Trial(
+            Call(scripts.FIND_JOB, places, [jid, 1, 1, _MUCH]),
+            [1, *self._leased(1, _FIRST)[:2], _FIRST, 2, b"", _FIRST],
+        )
+        yield Trial(Call(scripts.FIND_JOB_IN_LIST, [queue], [jid, 0, _MUCH]), [-1, _FIRST])
+        kept = [keys.undo_list(_JID(1), 0), keys.undo(_JID(1))]
+        fixed = [keys.queues, keys.dead, *kept, keys.suspected]
+        deletes = ["list", _KEPT, "queued q", 1, 0, 1, "", _FIRST, _FIRST, 0, "", "", ""]
+        yield Trial(Call(scripts.JOBS_MOVE, [queue, *fixed], deletes), [1])
+        back = [kept[0], queue, keys.queues, keys.suspects("q"), keys.suspected]
+        yield Trial(Call(scripts.JOBS_RESTORE, back, ["list", "q"]), 1)
+
+    def periodic(self) -> Iterator[Trial]:
+        """A periodic job is published, ticks, and ends; and a clock leads."""
+        keys, tick, name = self._keys, int(self._now), "c"
+        claim = ["generation", 1, 1, "", _KEPT]
+        yield Trial(Call(scripts.CRON_CLAIM, [keys.cron_claim("s")], claim), None)
+        entries = [keys.cron, keys.cron_last, keys.cron_pending]
+        yield Trial(Call(scripts.CRON_PUBLISH, entries, [_KEPT, name, "", "{}", ""]), [])
+        yield Trial(Call(scripts.CRON_REBASE, [keys.cron_last], [name, "", tick - 1]), 1)
+        runs = keys.cron_runs(name)
+        places = [keys.cron_last, keys.cron_pending, runs, keys.cron, keys.queues, keys.queue("q")]
+        job = [_THIRD, _JID(3), "q", "skip", "", "refused"]
+        fires = [name, tick, "line", 10, _KEPT, *job]
+        yield Trial(Call(scripts.CRON_TICK, places, fires), [b"enqueued", str(tick).encode()])
+        ended = [name, _JID(3), "line", 10, _KEPT]
+        yield Trial(Call(scripts.CRON_ENDED, [keys.cron_pending, runs], ended), 1)
+        leads = ["leader", _KEPT * 1000, ""]
+        held = [b"leader", _KEPT * 1000]
+        yield Trial(Call(scripts.LEADER_CLAIM, [keys.leader], leads), held)
+        yield Trial(
+            Call(scripts.LEADER_RESIGN, [keys.leader, keys.leader_left], ["leader", 1000, _KEPT]), 1
+        )
+
+    def counted(self) -> Iterator[Trial]:
+        """The record of a process, its counters and run times, its end, and a deploy."""
+        keys, day = self._keys, "2026-01-01"
+        record = [keys.process(_IDENTITY), keys.process_ref(_IDENTITY)]
+        yield Trial(Call(scripts.PROCESS_RECORD, record, [_KEPT, _KEPT, "ref", "busy", 0]), 1)
+        flushed, processed = keys.flushed(_IDENTITY), keys.stat("processed")
+        of_class = [keys.metrics("m"), keys.metrics("t"), keys.histogram(_CLASS, "m")]
+        counters = [flushed, processed, *of_class, keys.totals("jobs")]
+        fields = [2, f"{_CLASS}|p", 1, f"{_CLASS}|ms", 5, _KEPT, _KEPT]
+        histogram, totals = [1, _KEPT, 1, 3, 1], [1, 10, 1, _CLASS, 1, "n", 1]
+        amounts = [1, _KEPT, 1, 0, 1, 1, 0, *fields, *histogram, *totals]
+        yield Trial(Call(scripts.COUNTERS_FLUSH, counters, amounts), [])
+        stats = [processed, keys.stat_of_day("processed", day)]
+        stats += [keys.stat("failed"), keys.stat_of_day("failed", day)]
+        yield Trial(Call(scripts.COUNTERS_ADD_MISSING, [flushed, *stats], [3, 0, _KEPT]), 2)
+        ends = [flushed, keys.totals("children")]
+        yield Trial(Call(scripts.CHILD_ENDED, ends, ["exit", 10, _KEPT]), 1)
+        marks = [keys.marks("20260101"), keys.deploy_lock("d")]
+        yield Trial(Call(scripts.DEPLOY_MARK, marks, ["m", "label", _KEPT, _KEPT]), b"label")
+
+    def _fetch(self, first: int, *brings: bytes, done: int = 0) -> Trial:
+        """A fetch that takes these jobs, the first one under the lease ``first``; ``done``: the
+        lease to acknowledge."""
+        keys = [self._keys.paused, self._keys.controlled, *self._lists]
+        count = len(brings)
+        arguments = [count, _OWNER, first, 0, 1, count, 1, 0]
+        if done:
+            keys.append(self._awaited)
+            arguments[-1:] = [1, 1, 1, done]
+        brought = [part for payload in brings for part in (1, payload)]
+        return Trial(Call(scripts.FETCH, keys, arguments), [0, 0, [], [], *brought])
+
+    def _fetch_by_rules(self, first: int) -> Call:
+        keys = [self._keys.paused, self._keys.controlled, *self._lists, *self._keys.of_rules("q")]
+        rules = [1, 1, "", "", "", "", "", 0]
+        return Call(scripts.FETCH, keys, [2, _OWNER, first, 0, 1, 2, 1, 0, 0, *rules])
+
+    def _fetch_of_a_solo_child(self) -> Call:
+        lists = [self._keys.suspects("q"), self._inflight]
+        keys = [self._keys.paused, self._keys.controlled, *lists, self._keys.suspected]
+        return Call(scripts.FETCH_SUSPECTS, keys, [1, _SOLO, 7, 0, 1, 1, 1, 0])
+
+    def _recover(self, lease: str, where: str) -> Call:
+        """Returns a dead process's job, with what the payload in Redis lacks put behind it."""
+        keys = self._keys
+        fixed = [keys.dead, keys.lost(_IDENTITY), keys.queues, keys.schedule, keys.suspected]
+        lists = [*self._lists, self._awaited, keys.suspects("q")]
+        bounds = [self._now, self._now - _AHEAD, 100, _KEPT]
+        return Call(scripts.RECOVER, [*fixed, *lists], [*bounds, 1, lease, where, -1, "}", "job"])
+
+    def _leased(self, number: int, payload: bytes) -> list[Any]:
+        return [1, f"{_OWNER}{number}".encode(), b"whole", payload, b""]
+
+
+def _told(reason: str, payload: bytes) -> Callable[[Any], bool]:
+    """Whether a fetch took this job alone, and gave this reason."""
+    return lambda reply: reply[2][:2] == [1, reason.encode()] and reply[4:] == [1, payload]
+
+
+def _is_about(moment: float) -> Callable[[Any], bool]:
+    """Whether a reply is this time: servers write a score in several ways."""
+    return lambda reply: abs(float(reply) - moment) < 1.0
