@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import click
 
 from ..config.config import Config
 from ..doctor.examination import all_findings
-from ..doctor.finding import Finding
+from ..doctor.finding import Finding, Level, as_text
 from .options import Number, configuration, json_option, runs_tree
 from .output import echo
 
@@ -40,7 +40,7 @@ def doctor(
 
     With the flags of `forkq start`: it checks what that would run, and imports the app in a process
     of its own. One line for each check: ok, warn or fail, what was found, why it matters and what
-    to do. With --json: one object a line.
+    to do; checks that cannot be made for one reason share a line. With --json: one object a check.
 
     With --conformance: only the server, for one of a kind that you have not used yet. Each script
     does a real task there, under keys of its own, which are deleted afterwards. The last line says
@@ -51,12 +51,18 @@ def doctor(
     """
     if conformance and (unit or grace):
         raise click.UsageError("--conformance is about the server: leave --unit and --grace out")
-    config, failed = configuration(**flags), False
-    findings = _tried(config) if conformance else all_findings(config, unit, grace)
+    config, levels = configuration(**flags), set[Level]()
+    found = _tried(config) if conformance else all_findings(config, unit, grace)
+    noted = _noted(found, levels)
+    for line in (json.dumps(one.as_dict()) for one in noted) if wants_json else as_text(noted):
+        echo(line)
+    return int("fail" in levels)
+
+
+def _noted(findings: Iterable[Finding], levels: set[Level]) -> Iterator[Finding]:
     for finding in findings:
-        failed |= finding.level == "fail"
-        echo(json.dumps(finding.as_dict()) if wants_json else str(finding))
-    return int(failed)
+        levels.add(finding.level)
+        yield finding
 
 
 def _tried(config: Config) -> Iterator[Finding]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from ..wire.printable import cut, printable
@@ -35,6 +35,28 @@ class Finding:
     def as_dict(self) -> dict[str, Any]:
         """The finding for JSON, and for the fields of a log line."""
         return asdict(self)
+
+
+def as_text(findings: Iterable[Finding]) -> Iterator[str]:
+    """The lines that show them. Checks in a row that could not be made for one reason share one."""
+    left: list[Finding] = []
+    for finding in findings:
+        if left and (finding.checked or finding.why != left[0].why):
+            yield _shared(left)
+            left = []
+        if finding.checked:
+            yield str(finding)
+        else:
+            left.append(finding)
+    if left:
+        yield _shared(left)
+
+
+def _shared(left: Sequence[Finding]) -> str:
+    if len(left) == 1:
+        return str(left[0])
+    what = f"{left[0].what}: {', '.join(one.check for one in left)}"
+    return str(replace(left[0], check=f"{len(left)} checks", what=what))
 
 
 def unchecked(check: str, reason: str, remedy: str = "") -> Finding:
