@@ -56,7 +56,7 @@ from ..store.refusals import failure, refuses
 from ..store.server_check import check_files, check_rights
 from ..store.unserved_queues import finish
 from ..wire.keys import Keys
-from ..wire.redis_url import EMBEDDED, redacted_url
+from ..wire.redis_url import EMBEDDED, redacted_url, speaks_tls
 from .app import app_errors
 from .options import Command, configuration, runs_tree
 
@@ -340,7 +340,7 @@ def _check_server(config: Config, seen: SeenServers, logger: FilteringBoundLogge
 def _hint(config: Config) -> str:
     """What to check if the server of this configuration is away."""
     url, place = config.redis.url, place_of_url(config.shard, config.shards)
-    if url.startswith("rediss:"):
+    if speaks_tls(url):
         return (
             f"check {place}; does that port speak TLS, as rediss:// says? does the "
             "server ask for a certificate (ssl_certfile, ssl_keyfile)?"

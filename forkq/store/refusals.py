@@ -19,7 +19,7 @@ from ..errors import (
     configuration,
     led_to,
 )
-from ..wire.redis_url import redacted_url
+from ..wire.redis_url import redacted_url, speaks_tls
 from .redis_py import NoPassword, exceptions
 
 RIGHTS: Final = "docs/redis.md of forkq lists the rights that it needs"
@@ -76,6 +76,8 @@ def failure(error: Exception, url: str, outcome: str = "") -> ServerUnavailable:
         said += "; Redis and forkq do not agree on TLS: see the options ssl_... in docs/redis.md"
     elif any(isinstance(cause, _NO_SERVER) for cause in led_to(error)):
         said += f"; {_START_IT.format(place=configuration.place)}"
+    elif isinstance(error, exceptions.TimeoutError) and speaks_tls(url):
+        said += "; does that port speak TLS, as the address says?"
     return ServerUnavailable(f"Redis at {shown}: {said}{rest}")
 
 

@@ -291,6 +291,11 @@ def _wrong_options(url: str) -> Iterator[str]:
             yield f'the option "{name}" of a Redis URL must be {_CHECKS[name][0]}, not "{found}"'
 
 
+def speaks_tls(url: str) -> bool:
+    """Whether the scheme of this URL is one with TLS."""
+    return url.partition(":")[0] in _TLS_SCHEMES.values()
+
+
 def _is_address(url: str) -> bool:
     try:
         parts = split_url(url)

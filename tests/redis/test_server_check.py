@@ -255,6 +255,15 @@ def test_a_server_that_is_away_is_an_outage_by_tls_too() -> None:
     assert not refuses(failed("rediss://127.0.0.1:1/0"))
 
 
+def test_a_port_without_tls_is_asked_about(redis_server: Server) -> None:
+    """Such a server waits for the rest of a command that it never gets."""
+    url = redis_server.url.replace("redis://", "rediss://")
+    connection = RedisConnection(url, connect_timeout=0.2)
+    with pytest.raises(ConnectionLost) as caught:
+        connection.connect()
+    assert "does that port speak TLS" in str(failure(caught.value, url))
+
+
 def test_a_file_of_the_url_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("")
     check_files(f"rediss://h?ssl_ca_certs={tmp_path}/ca.pem&ssl_ca_path={tmp_path}")
