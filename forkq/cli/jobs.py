@@ -99,7 +99,7 @@ def _refuse_weight(server: Server, queue: str | None) -> None:
     if match is not None and queue not in api.queue_names(server):
         raise click.UsageError(
             f"there is no queue {shown_name(queue or '')!r}; weights (NAME,WEIGHT) are for "
-            f"`forkq start` and forkq.toml: write -q {shown_name(match[1])}"
+            f"`forkq start` and the configuration: write -q {shown_name(match[1])}"
         )
 
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError, nearest
+from ..errors import ConfigError, configuration, nearest
 from ..limits.rules import Rulebook
 from . import provided
 from .capsule import DEFAULT_NAME, QUEUE_LIST, Capsule, check_time_limits
@@ -157,10 +157,10 @@ def _with_environment(
             f"both exist, add an empty table [environments.{name}]"
         )
     elif is_asked_for and not known:
+        nothing = f"there is no {configuration.place}, so it"
         there = ", ".join([DEFAULT_ENVIRONMENT, *environments])
         problems.append(
-            f"-e {name}: {source or 'no forkq.toml was found, so it'} has no [environments.{name}];"
-            f" there is {there}"
+            f"-e {name}: {source or nothing} has no [environments.{name}]; there is {there}"
         )
     base = {key: table for key, table in settings.items() if key != "environments"}
     return overlaid(base, table_of(environments, name))

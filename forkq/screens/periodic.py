@@ -151,7 +151,7 @@ PERIODIC: Final[Sheet[PeriodicLine]] = Sheet(
     lambda line: line.job.name,
     Empty(
         "No periodic jobs.",
-        "Add @forkq.every to a job, or a [[cron]] table to forkq.toml.",
+        "Add @forkq.every to a job, or a [[cron]] table to {place}.",
         "no periodic job is known: an app publishes its own (@forkq.every, [[cron]]) at its start",
     ),
     facts=_facts,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
+from ..errors import configuration
 from ..units import format_count
 
 T = TypeVar("T")
@@ -135,8 +136,8 @@ class TableRow:
 
 
 class Empty(NamedTuple):
-    """The text in place of a table without rows: what is not there, and how it would come there. A
-    command says ``brief``."""
+    """The text in place of a table without rows: what is not there, and how it would come there,
+    with ``{place}`` for where people write the configuration. A command says ``brief``."""
 
     says: str
     how: str = ""
@@ -206,7 +207,8 @@ class Sheet(Generic[T]):
         columns = self.columns_on(front)
         rows = [self.row(columns, value) for value in values]
         heading = self.heading or columns[0].name
-        return Table(self.name, columns, rows, self.empty, left_out, heading, self.command)
+        empty = self.empty._replace(how=self.empty.how.replace("{place}", configuration.place))
+        return Table(self.name, columns, rows, empty, left_out, heading, self.command)
 
     def columns_on(self, front: Front) -> tuple[Column[T], ...]:
         """The columns that are seen in that place."""

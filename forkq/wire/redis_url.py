@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 from urllib.parse import SplitResult, parse_qs, parse_qsl, quote, unquote, urlencode, urlsplit
 
-from ..errors import ConfigError
+from ..errors import ConfigError, configuration
 
 EMBEDDED = "embedded"
 FORMS = (
@@ -175,7 +175,8 @@ def slot_of(prefix: str) -> int:
         name = re.sub(r"[{}]", "", prefix).strip(":") or "forkq"
         raise ConfigError(
             "a Redis Cluster needs a prefix with a name in braces, so that one node has all keys, "
-            f'not "{prefix}": write prefix = "{{{name}}}:" under [redis] in forkq.toml '
+            f'not "{prefix}": write prefix = "{{{name}}}:" under [redis] in '
+            f"{configuration.place} "
             f'(in code: prefix="{{{name}}}:")'
         )
     return binascii.crc_hqx(tag.encode(), 0) % SLOTS

@@ -17,6 +17,8 @@ from forkq.config.config import Config
 from forkq.config.load import load
 from forkq.contrib.django import command
 from forkq.errors import CannotBoot, ConfigError
+from forkq.screens.periodic import PERIODIC
+from forkq.wire.redis_url import slot_of
 
 pytestmark = pytest.mark.usefixtures("project")
 
@@ -154,3 +156,12 @@ def test_a_project_without_the_app_is_refused() -> None:
         pytest.raises(CannotBoot, match=r'add "forkq\.contrib\.django" to INSTALLED_APPS'),
     ):
         app.load()
+
+
+def test_where_a_thing_is_missing_the_text_names_the_settings(tmp_path: Path) -> None:
+    how = "Add @forkq.every to a job, or a [[cron]] table to settings.FORKQ."
+    assert PERIODIC.table("web", []).empty.how == how
+    with pytest.raises(ConfigError, match=r"there is no settings\.FORKQ, so it has no \[env"):
+        loaded(tmp_path, {}, {"environment": "staging"})
+    with pytest.raises(ConfigError, match=r"under \[redis\] in settings\.FORKQ"):
+        slot_of("plain:")
