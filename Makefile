@@ -173,18 +173,21 @@ $(VENV)/.made: pyproject.toml
 		rm -rf $(VENV) && $(PYTHON) -m venv $(VENV) && touch $@; \
 	fi
 
+# `install --group` needs pip 25.1, and the venv of an older Python brings an older pip.
+INSTALL_GROUP = $(VENV)/bin/python $(PIP) 'pip>=25.1' && $(VENV)/bin/python $(PIP) -e . --group
+
 $(VENV)/.demo: $(VENV)/.made
 	@echo "Installing forkq and what the demo needs in $(VENV) ..."
-	@$(VENV)/bin/python $(PIP) -e '.[demo]' && touch $@
+	@$(INSTALL_GROUP) demo && touch $@
 
 $(VENV)/.test: $(VENV)/.made
 	@echo "Installing forkq and its tests in $(VENV) ..."
-	@$(VENV)/bin/python $(PIP) -e '.[test]' && touch $(VENV)/.demo $@
+	@$(INSTALL_GROUP) test && touch $(VENV)/.demo $@
 
 $(VENV)/.dev: $(VENV)/.made
 	@echo "Installing forkq and its development tools in $(VENV) ..."
-	@$(VENV)/bin/python $(PIP) -e '.[dev]' && touch $(VENV)/.demo $(VENV)/.docs $(VENV)/.test $@
+	@$(INSTALL_GROUP) dev && touch $(VENV)/.demo $(VENV)/.docs $(VENV)/.test $@
 
 $(VENV)/.docs: $(VENV)/.made
 	@echo "Installing what the docs site needs in $(VENV) ..."
-	@$(VENV)/bin/python $(PIP) -e '.[docs]' && touch $@
+	@$(INSTALL_GROUP) docs && touch $@

@@ -104,7 +104,7 @@ def demo() -> None:
     if missing:
         raise ForkqError(
             f"the demo needs {' and '.join(missing)}; in the checkout, type: make demo, which "
-            "installs it, or: pip install -e '.[demo]'"
+            f"installs it, or: pip install {' '.join(missing)}"
         )
     path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
     command = [sys.executable, "-m", "examples.demo"]

@@ -15,7 +15,7 @@ import yaml
 
 from tests.support.documents import ROOT
 
-pytest.importorskip("prometheus_client", reason="missing: pip install -e '.[test]'")
+pytest.importorskip("prometheus_client", reason="missing: pip install --group test")
 from forkq.doctor.service import SERVICE
 from forkq.metrics.families import FAMILIES, SHARD
 from forkq.screens.checks import CHECKS, REDIS_MEMORY

@@ -18,7 +18,7 @@ from tests.support.waiting import wait_until
 
 pytest.importorskip(
     "opentelemetry.exporter.otlp.proto.http",
-    reason="opentelemetry-exporter-otlp-proto-http is missing: pip install -e '.[test]'",
+    reason="opentelemetry-exporter-otlp-proto-http is missing: pip install --group test",
 )
 
 PING = """

@@ -17,6 +17,11 @@ import pytest
 from tests.support.documents import ROOT
 from tests.support.waiting import PATIENCE
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 # Where pip of a fresh environment is told to look, if the tester's own is told so.
 PIP = [*("-m", "pip", "--disable-pip-version-check", "install", "-qq")]
@@ -81,6 +86,19 @@ def test_the_page_of_the_package_index_has_links_that_lead_out(built: tuple[Path
     assert [link for link in links if not link.startswith("https://")] == []
     urls = dict(line.split(", ", 1) for line in found.get_all("Project-URL", []))
     assert {"Homepage", "Documentation", "Changelog", "Issues"} <= set(urls)
+
+
+@pytest.mark.xdist_group("package")
+def test_what_only_a_checkout_needs_is_no_extra(built: tuple[Path, Path]) -> None:
+    """`make` installs it by dependency groups, which no package index shows."""
+    found = metadata(built[0])
+    extras = set(found.get_all("Provides-Extra", []))
+    assert {"django", "embedded", "web"} <= extras
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
+    assert extras.isdisjoint(groups)
+    needed = " ".join(found.get_all("Requires-Dist", []))
+    assert "redis" in needed
+    assert "pytest" not in needed
 
 
 @pytest.mark.xdist_group("package")

@@ -16,7 +16,7 @@ from tests.support.server import Server
 from tests.support.tree import StartTree
 from tests.support.waiting import wait_until
 
-pytest.importorskip("sentry_sdk", reason="sentry-sdk is missing: pip install -e '.[test]'")
+pytest.importorskip("sentry_sdk", reason="sentry-sdk is missing: pip install --group test")
 
 FAILS = """
 @forkq.job(name="Fails")

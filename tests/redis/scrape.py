@@ -15,7 +15,7 @@ from forkq.store.connection import RedisConnection
 from forkq.wire.keys import Keys
 from tests.support.recorded_log import RecordedLog
 
-pytest.importorskip("prometheus_client", reason="missing: pip install -e '.[test]'")
+pytest.importorskip("prometheus_client", reason="missing: pip install --group test")
 from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as parse_openmetrics,
 )

@@ -20,7 +20,7 @@ from tests.redis.scrape import NOW, OPENMETRICS, CountingChild, exposition, samp
 from tests.support.documents import ROOT
 from tests.support.server import Server
 
-pytest.importorskip("prometheus_client", reason="missing: pip install -e '.[test]'")
+pytest.importorskip("prometheus_client", reason="missing: pip install --group test")
 from forkq.metrics import collect
 from forkq.metrics.families import CRASHES, RESTARTS
 

@@ -86,7 +86,7 @@ def run(library: str, app: str, *arguments: object) -> str:
     """What ``app`` prints, run under ``library``."""
     name = "gevent" if library is GEVENT else "eventlet"
     if not _is_installed(name):
-        pytest.skip(f"{name} is not installed: pip install -e '.[test]'")
+        pytest.skip(f"{name} is not installed: pip install --group test")
     command = [sys.executable, "-c", library + app, *map(str, arguments)]
     done = subprocess.run(
         command, cwd=CHECKOUT, check=True, timeout=60, capture_output=True, text=True

@@ -23,7 +23,7 @@ from tests.support.documents import redis_rights
 from tests.support.server import Server
 from tests.support.waiting import wait_until
 
-pytest.importorskip("prometheus_client", reason="missing: pip install -e '.[test]'")
+pytest.importorskip("prometheus_client", reason="missing: pip install --group test")
 from forkq.metrics import server
 from forkq.metrics.exposition import Exposition
 from forkq.metrics.server import MetricsServer, address_of

@@ -421,7 +421,7 @@ def test_the_metrics_have_each_shard_as_a_label(
     client: ShardedClient, servers: list[Server], shell: Shell
 ) -> None:
     """One that is down is told, and hides no other one."""
-    pytest.importorskip("prometheus_client", reason="missing: pip install -e '.[test]'")
+    pytest.importorskip("prometheus_client", reason="missing: pip install --group test")
     client.push(job("mail"))
     assert shell("metrics --once") == 0
     assert 'forkq_queue_size{queue="mail",shard="mail"} 1.0' in shell.out
@@ -448,7 +448,7 @@ def test_an_exporter_is_ready_while_one_shard_answers(
     client: ShardedClient, servers: list[Server]
 ) -> None:
     exposition = pytest.importorskip(
-        "forkq.metrics.exposition", reason="missing: pip install -e '.[test]'"
+        "forkq.metrics.exposition", reason="missing: pip install --group test"
     )
     with ExitStack() as stack:
         clients = {one.name: Client(one.url) for one in client.shards}
