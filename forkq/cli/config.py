@@ -21,6 +21,7 @@ from ..errors import ConfigError
 from ..limits.patterns import is_pattern
 from ..limits.rate_text import rate_text
 from ..limits.rules import Rules
+from ..runtime.app_loader import import_app
 from ..runtime.unserved import (
     UNKNOWN_JOBS,
     Unserved,
@@ -30,7 +31,6 @@ from ..runtime.unserved import (
 )
 from ..wire.printable import shown_name
 from ..wire.redis_url import redacted_url
-from .app import import_app
 from .options import VerbAnywhere, app_options, configuration, flag_of, json_option, runs_tree
 from .output import echo, echo_objects, facts, table
 

@@ -49,6 +49,7 @@ _COMMANDS = {
     "metrics": "metrics",
     "mark-deploy": "metrics",
     "queues": "queues",
+    "shards": "shard_commands",
     "pause": "queues",
     "resume": "queues",
     "limits": "queues",
@@ -77,7 +78,7 @@ _GROUPS = {
     "Run": ("init", "start", "quiet", "stop", "restart", "status", "push", "shell", "demo"),
     "Look": (
         *("stats", "running", "stuck", "find", "processes", "queues", "jobs", "retries", "dead"),
-        *("scheduled", "classes", "doctor", "top", "web", "metrics"),
+        *("scheduled", "classes", "shards", "doctor", "top", "web", "metrics"),
     ),
     "Act": ("retry", "undo", "pause", "resume", "limits", "cron", "mark-deploy"),
     "Configure": ("config", "adopt", "version"),

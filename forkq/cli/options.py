@@ -147,6 +147,11 @@ def finds_redis(command: Command) -> Command:
     return _with((*_FINDING, _REDIS, _SHARD), for_shards(command))
 
 
+def finds_shards(command: Command) -> Command:
+    """Adds the flags by which a command finds all shards: --redis would leave the others out."""
+    return _with(_FINDING, command)
+
+
 def runs_tree(command: Command) -> Command:
     """Adds every flag that sets a key of the configuration."""
     return _with((*_FINDING, _REDIS, *_RUNNING), command)

@@ -14,11 +14,11 @@ from ..config.config import Config
 from ..default_client import announce_localhost, use
 from ..errors import ForkqError, InvalidJob, NotPermitted, nearest, shown
 from ..limits.patterns import matches_any
+from ..runtime.app_loader import import_app
 from ..wire.payload import DEFAULT_QUEUE, Payload
 from ..wire.printable import shown_name
 from ..wire.times import due
 from ..wire.validation import validate
-from .app import import_app
 from .options import app_options, configuration, finds_redis
 from .options import delay as in_
 from .output import echo

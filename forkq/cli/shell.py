@@ -14,9 +14,9 @@ from .. import registry
 from ..config.config import Config
 from ..default_client import use
 from ..runtime.app_frames import app_traceback
+from ..runtime.app_loader import import_app
 from ..version import __version__
 from ..wire.redis_url import redacted_url
-from .app import import_app
 from .options import app_options, configuration, finds_redis
 from .output import echo
 

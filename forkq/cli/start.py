@@ -44,7 +44,7 @@ from ..master.rescue import TIMEOUT, Rescue, ShardRescues
 from ..master.spawn import refuse_threads, run_canary
 from ..master.systemd import SystemdNotifier
 from ..runtime import log, prompt
-from ..runtime.app_loader import is_lasting, load_app
+from ..runtime.app_loader import app_errors, is_lasting, load_app
 from ..runtime.assignment import exit_process
 from ..runtime.exit_codes import CANNOT_BOOT
 from ..runtime.pipe import make_unbootable, send
@@ -57,7 +57,6 @@ from ..store.server_check import check_files, check_rights
 from ..store.unserved_queues import finish
 from ..wire.keys import Keys
 from ..wire.redis_url import EMBEDDED, redacted_url, speaks_tls
-from .app import app_errors
 from .options import Command, configuration, runs_tree
 
 if TYPE_CHECKING:

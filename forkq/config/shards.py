@@ -141,18 +141,17 @@ def _made_shards(default: Shard, count: int, given: Mapping[str, Origin]) -> dic
     origin = given["redis.cluster_shards"]
     if default.url == EMBEDDED:
         raise ConfigError(f"{origin}: the embedded server has no shards: give [redis] url")
+    numbers = range(1, count)
     try:
-        return {
-            f"s{number}": replace(
-                default,
-                name=f"s{number}",
-                prefix=prefix_of(default.prefix, number),
-                has_url=False,
-            )
-            for number in range(1, count)
-        }
+        made = {f"s{number}": prefix_of(default.prefix, number) for number in numbers}
     except ConfigError as error:
         raise ConfigError(f"{origin}: {error}") from None
+    return {name: _beside(default, name, prefix) for name, prefix in made.items()}
+
+
+def _beside(default: Shard, name: str, prefix: str, queues: tuple[str, ...] = ()) -> Shard:
+    """A shard on the server of the default one."""
+    return replace(default, name=name, prefix=prefix, queues=queues, has_url=False)
 
 
 def _shard(
@@ -192,13 +191,7 @@ def _on_same_server(
             raise place.error(key, "it is for the server of a `url`, which this shard has not")
     if "prefix" not in row:
         raise place.error("name", _nowhere(row["name"], len(made) + 1))
-    return replace(
-        default,
-        name=row["name"],
-        queues=row["queues"],
-        prefix=row["prefix"],
-        has_url=False,
-    )
+    return _beside(default, row["name"], row["prefix"], row["queues"])
 
 
 def _nowhere(name: str, count: int) -> str:

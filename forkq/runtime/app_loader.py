@@ -6,13 +6,14 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Final
 
 from ..errors import CannotBoot, ForkqError, ServerUnavailable, led_to
-from .app_frames import place_in_app
+from .app_frames import app_traceback, place_in_app
 
 # They say that the code or the configuration is wrong.
 _MISTAKES: Final = (ImportError, SyntaxError, NameError, ForkqError)
@@ -35,6 +36,27 @@ def load_app(targets: Iterable[str]) -> None:
         module = _load(target, name)
         if attribute and not hasattr(module, attribute):
             raise CannotBoot(f"cannot load the app {target!r}: {name} has no {attribute!r}")
+
+
+def import_app(app: Sequence[str]) -> None:
+    """Imports the app into the process of a command. Raises CannotBoot."""
+    with app_errors(app, "imported"):
+        load_app(app)
+
+
+@contextmanager
+def app_errors(app: Sequence[str], when: str) -> Iterator[None]:
+    """Makes what the import of ``app`` raises in its block a CannotBoot."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise
+    except ForkqError as error:
+        raise CannotBoot(str(error)) from None
+    except BaseException as error:  # noqa: BLE001 - SystemExit too: it would look like a clean end
+        raise CannotBoot(
+            f"the app {', '.join(app)} failed while it was {when}:\n{app_traceback(error)}"
+        ) from None
 
 
 def is_lasting(error: BaseException) -> bool:

@@ -1,5 +1,5 @@
 """Finding one job by its jid, wherever it is: in flight, in a queue, or in one of the sets. A queue
-has two lists: its own, and that of its suspects.
+has three lists: its own, that of its suspects, and the jobs on their way to another shard.
 
 Any process. The clock calls it before it skips a tick, an app by ``forkq.is_alive``.
 """
@@ -32,7 +32,7 @@ _SETS: Final[tuple[Location, ...]] = ("scheduled", "retrying", "dead")
 _BUDGET: Final = 750_000  # what one script may read, as find_job.lua counts: about 1 ms
 _WALKS: Final = 2
 # Of how many queues one script looks at what is in flight and at both ends.
-_CHUNK: Final = 200
+_CHUNK: Final = 150
 _SCAN: Final = 100
 
 
@@ -142,17 +142,18 @@ class _Search:
         lists = queues if "queued" in self._locations else ()
         names = [
             *(self._keys.inflight(queue) for queue in hashes),
+            *(self._keys.moving(queue) for queue in lists),
             *(self._keys.queue(queue) for queue in lists),
             *(self._keys.suspects(queue) for queue in lists),
             *sets.values(),
         ]
         places = [
             *(_KeyContent("running", queue) for queue in hashes),
-            *(_KeyContent("queued", queue) for queue in lists),
+            *(_KeyContent("queued", queue) for queue in (*lists, *lists)),
             *(_KeyContent("queued", queue, among_suspects=True) for queue in lists),
             *(_KeyContent(location) for location in sets),
         ]
-        arguments = (self._text, len(hashes), 2 * len(lists), _BUDGET)
+        arguments = (self._text, len(hashes), 3 * len(lists), _BUDGET)
         complete, *found = self._connection.script(FIND_JOB, names, arguments)
         triples = zip(found[::3], found[1::3], found[2::3], strict=True)
         candidates = ((places[key - 1], mark, payload) for key, mark, payload in triples)
@@ -181,7 +182,8 @@ class _Search:
             return
         queues = self._queues()
         for queue in queues:
-            yield from self._in_list(self._keys.queue(queue), _KeyContent("queued", queue))
+            for key in (self._keys.queue(queue), self._keys.moving(queue)):
+                yield from self._in_list(key, _KeyContent("queued", queue))
         for queue in self._with_suspects(queues):
             place = _KeyContent("queued", queue, among_suspects=True)
             yield from self._in_list(self._keys.suspects(queue), place)

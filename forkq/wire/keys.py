@@ -78,7 +78,8 @@ class Keys:
         cron = [self.cron, self.cron_paused, self.cron_last, self.cron_pending]
         rest = [self.dead_bounds, self.secret, self.controlled, self.parameters, self.paused_by]
         classes = [self.held_classes, self.released_classes]
-        return [*sets, *counts, *cron, *rest, *classes, self.leader, self.leader_left]
+        moves = [self.moves, self.arrived]
+        return [*sets, *counts, *cron, *rest, *classes, *moves, self.leader, self.leader_left]
 
     def queue(self, name: str) -> str:
         """List: jobs enter on the left and are fetched from the right."""
@@ -159,6 +160,24 @@ class Keys:
         """The keys that fetch.lua needs of a queue with rules, in its order."""
         rules = (self.awaited(name), self.control(name), self.bucket(name))
         return (*rules, self.turn(name), self.suspects(name))
+
+    @property
+    def moves(self) -> str:
+        """Hash: queue -> ``ID NUMBER KIND`` of its move from here to another shard: the name of the
+        move, the number of its last page, and what is in that; no KIND: it has arrived
+        (api/sharding/queue_move.py). It does not expire: a call that comes late must find it."""
+        return f"{self.prefix}forkq:moves"
+
+    def moving(self, name: str) -> str:
+        """List: the page of that queue's move that is under way: taken here, and not yet known to
+        be on the other shard."""
+        return self._key_of_queue(name, "moving")
+
+    @property
+    def arrived(self) -> str:
+        """Hash: ``QUEUE ID`` -> number of the last page of that move that has arrived here. It does
+        not expire, as ``moves``."""
+        return f"{self.prefix}forkq:arrived"
 
     def _key_of_queue(self, name: str, what: str) -> str:
         return f"{self.prefix}{{queue:{name}}}:{what}"

@@ -1,0 +1,1 @@
+"""What is about several shards at once: a queue that moves, and how busy each shard is."""
