@@ -62,9 +62,11 @@ def _threads() -> set[str]:
 
 def _processes() -> set[str]:
     found = set()
-    for entry in SELF.glob("task/*/children"):
-        with suppress(FileNotFoundError):  # that thread has just ended
-            found |= {f"process {pid}" for pid in entry.read_text().split()}
+    folder = f"{SELF}/task"
+    for number in os.listdir(folder) if SELF.exists() else ():  # noqa: PTH208 - as above
+        # That thread may just have ended.
+        with suppress(FileNotFoundError), open(f"{folder}/{number}/children") as file:  # noqa: PTH123
+            found |= {f"process {pid}" for pid in file.read().split()}
     return found
 
 

@@ -12,6 +12,7 @@ T = TypeVar("T")
 
 # For what has no bound of its own: below the 25 s of a default stop.
 PATIENCE = 20.0
+SELDOM = 0.05  # seconds between two looks after a second of waiting
 
 
 class NotInTime(AssertionError):
@@ -40,7 +41,9 @@ def wait_until(
     """Call `condition` until it returns something true, and return that.
 
     `deadline` and `every` are seconds. The deadline is that of a free machine: under load it is
-    later (`within`). `what` completes the sentence "waited for ...". What the condition raises is
+    later (`within`). The longer it has waited, the less often it looks, down to every
+    `SELDOM`: a look into Redis or at many processes costs time that the awaited process needs.
+    `what` completes the sentence "waited for ...". What the condition raises is
     raised: a wait hides no mistake.
     """
     began, seconds = time.monotonic(), PATIENCE if deadline is None else deadline
@@ -51,4 +54,4 @@ def wait_until(
         waited = time.monotonic() - began
         if waited >= seconds and waited >= within(seconds):
             raise NotInTime(f"waited {waited:.3g} s for {what}; the last value was {value!r}")
-        time.sleep(every)
+        time.sleep(max(every, min(waited / 20, SELDOM)))
