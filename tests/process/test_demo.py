@@ -176,7 +176,6 @@ def test_without_a_terminal_there_are_no_control_codes(finished: tuple[int, str,
     ("number", "wait_for"),
     [
         (signal.SIGINT, "they make"),
-        (signal.SIGINT, "Pushed"),
         (signal.SIGINT, "SIGKILL"),
         (signal.SIGTERM, "Pushed"),
     ],

@@ -34,15 +34,15 @@ def test_a_class_that_kills_its_process_starves_no_other(
     options = ["-w", "2", "-c", "5", "--log-format", "json"]
     forkq = tree(redis_server, app=APP, args=options, env=journal.env)
     good, bad = [], []
-    for _ in range(20):
-        bad += push_many(redis_server, "Die", [[9]] * 3)
+    for _ in range(8):
+        bad += push_many(redis_server, "Die", [[9]] * 2)
         good += push_many(redis_server, "Quick", [[0.001]])
     wait_until(lambda: redis.hexists("forkq:classes:held", "Die"), what="the class to be held")
     journal.wait("end", good)
     wait_until(lambda: _is_calm(redis, forkq), what="two ordinary children without poison")
     ordinary = {child.pid for child in workers(forkq)}
     more = push_many(redis_server, "Quick", [[0.001]] * 20)
-    bad += push_many(redis_server, "Die", [[9]] * 10)
+    bad += push_many(redis_server, "Die", [[9]] * 8)
     journal.wait("end", more)
     assert redis.zcard("dead") < len(bad), "before the others are buried"
     wait_until(lambda: redis.zcard("dead") == len(bad), deadline=240, what="all burials")

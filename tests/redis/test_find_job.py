@@ -22,6 +22,7 @@ JID = "7ff3cf34efff6d76635f23dd"
 LEASE = "host:17:0123456789ab/42"
 INFLIGHT = "{queue:mail}:inflight"
 SUSPECTS = "{queue:mail}:suspects"
+MANY = 4_000  # jobs in a list, which one script does not read
 DEEP = 100_000
 # The steps of a job that has not ended.
 WAYS = [
@@ -86,7 +87,7 @@ def test_a_running_job_of_a_queue_that_was_deleted_is_found(
     assert find(connection, Keys(), JID) is None
 
 
-@pytest.mark.parametrize("size", [0, 20_000], ids=["alone", "among many"])
+@pytest.mark.parametrize("size", [0, MANY], ids=["alone", "among many"])
 @pytest.mark.parametrize("where", ["running", "queued", "suspect", "scheduled", "retrying", "dead"])
 def test_a_job_is_found_where_it_is(
     redis: Redis, connection: RedisConnection, where: str, size: int
@@ -115,7 +116,7 @@ def test_a_suspect_of_a_queue_that_was_deleted_is_found(
 def test_a_damaged_list_of_suspects_hides_no_other_job(
     redis: Redis, connection: RedisConnection
 ) -> None:
-    add_others(redis, 20_000)
+    add_others(redis, MANY)
     place(redis, "queued")
     for key in (SUSPECTS, "forkq:suspects"):
         redis.set(key, "something else")
@@ -132,7 +133,7 @@ def test_a_suspect_is_found_while_the_index_is_damaged(
     assert find(connection, Keys(), JID) is not None
 
 
-@pytest.mark.parametrize("size", [0, 20_000])
+@pytest.mark.parametrize("size", [0, MANY])
 def test_a_job_that_is_nowhere_is_not_found(
     redis: Redis, connection: RedisConnection, size: int
 ) -> None:
@@ -156,7 +157,7 @@ def test_a_jid_inside_another_job_is_not_that_job(
         redis.hset(INFLIGHT, LEASE, other)
         redis.zadd("retry", {other: 1})
     assert find(connection, Keys(), JID) is None
-    add_others(redis, 20_000)
+    add_others(redis, MANY)
     assert find(connection, Keys(), JID) is None
     place(redis, "queued")
     found = find(connection, Keys(), JID)
@@ -181,7 +182,7 @@ def test_a_jid_of_the_user_may_contain_any_text(redis: Redis, connection: RedisC
         redis.flushall()
         redis.sadd("queues", "mail")
         redis.zadd("retry", {written: 1, payload("x" * 24): 2})
-        add_others(redis, 20_000)
+        add_others(redis, MANY)
         found = find(connection, Keys(), odd)
         assert found is not None
         assert found.payload == written
@@ -208,7 +209,7 @@ def test_a_prefix_keeps_searches_apart(redis: Redis, connection: RedisConnection
     assert find(connection, Keys("app:"), JID) is not None
 
 
-@pytest.mark.parametrize("size", [0, 20_000])
+@pytest.mark.parametrize("size", [0, MANY])
 def test_damaged_queues_and_odd_names_are_left_out(
     redis: Redis, connection: RedisConnection, size: int
 ) -> None:
@@ -223,7 +224,7 @@ def test_damaged_queues_and_odd_names_are_left_out(
     assert found.queue == "mail"
 
 
-@pytest.mark.parametrize("size", [0, 20_000])
+@pytest.mark.parametrize("size", [0, MANY])
 @pytest.mark.parametrize("command", ["lrange", "llen", "hgetall", "zrange"])
 def test_a_refused_command_raises_instead_of_finding_nothing(
     own_server: Server, command: str, size: int
@@ -329,7 +330,7 @@ def test_a_job_that_moves_among_many_others_is_not_missed(
     redis: Redis, redis_server: Server, connection: RedisConnection
 ) -> None:
     """More jobs than one script reads; the job is fetched, given back and pushed again."""
-    add_others(redis, 20_000)
+    add_others(redis, MANY)
     mover = Mover(redis_server, ["tail>lease", "lease>suspects", "suspects>lease", "lease>tail"])
     mover.start()
     look_while_it_moves(connection, mover, 30)
@@ -340,13 +341,13 @@ def test_a_job_that_takes_a_step_while_we_walk_is_not_missed(
     redis: Redis, redis_server: Server, connection: RedisConnection, way: str
 ) -> None:
     """At any time: before the first look, between two parts, after the last."""
-    add_others(redis, 20_000)
+    add_others(redis, MANY)
     mover = Mover(redis_server, [way])
     redis.lrem("queue:mail", 1, payload().decode())
     here, there = way.split(">")
     for _ in range(8):
         mover.move(f"nowhere>{here}")
-        step = threading.Timer(random.uniform(0, 0.1), mover.move, [way])
+        step = threading.Timer(random.uniform(0, 0.03), mover.move, [way])
         step.start()
         found = find(connection, Keys(), JID)
         step.join(10)

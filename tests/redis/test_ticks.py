@@ -290,10 +290,9 @@ while True:
 class Clocks:
     """Two processes that tick on one accelerated wall clock, which stops at ``end``."""
 
-    speed = 200.0
-    end = (
-        START + 900
-    )  # all ticks fit into ``missed``: at worst one clock enqueues them all at the end
+    speed = 100.0
+    # All ticks fit into ``missed``: at worst one clock enqueues them all at the end.
+    end = START + 300
 
     def __init__(self, url: str, redis: Redis) -> None:
         self._url = url
@@ -339,7 +338,7 @@ class Clocks:
 def test_two_clocks_killed_in_turn_enqueue_each_tick_once(
     redis: Redis, redis_server: Server, cut: bool
 ) -> None:
-    """1,200 ticks of accelerated time, with SIGKILL at random moments and lost replies."""
+    """400 ticks of accelerated time, with SIGKILL at random moments and lost replies."""
     for name, cron in (("report", "* * * * * *"), ("other", "*/3 * * * * *")):
         one = entry(cron, name=name, missed=1000)
         redis.hset("forkq:cron", name, one.encode())

@@ -319,11 +319,11 @@ class TestAgainstOtherImplementations:
     )  # fmt: skip
     def test_croniter_finds_the_same_ticks_in_utc(self, expression: str) -> None:
         begin, length = TWO_YEARS
-        ours = Schedule.parse(expression).ticks(begin, begin + length, 4000)
+        ours = Schedule.parse(expression).ticks(begin, begin + length, 1500)
         theirs = croniter(expression, begin, second_at_beginning=True)
         expected = [int(theirs.get_next(float)) for _ in ours]
         assert ours == expected
-        assert len(ours) == 4000 or theirs.get_next(float) > begin + length
+        assert len(ours) == 1500 or theirs.get_next(float) > begin + length
 
     @pytest.mark.parametrize("tz", [BERLIN, LORD_HOWE, SANTIAGO])
     @pytest.mark.parametrize(
