@@ -13,7 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from tests.support.package_source import classes, modules, place
+import pytest
+
+from tests.support.package_source import classes, modules, nodes, place
+
+pytestmark = pytest.mark.xdist_group("source")  # one worker parses the package
 
 MOST_METHODS: Final = 12
 MOST_FIELDS: Final = 15
@@ -137,7 +141,7 @@ def held_by(node: ast.ClassDef, known: dict[str, Key]) -> Iterator[Key]:
 def classes_known_in(path: Path, defined: set[Key]) -> dict[str, Key]:
     """The classes of the package that a module defines or imports, by their name there."""
     found: dict[str, Key] = {name: (file, name) for file, name in defined if file == path}
-    for node in ast.walk(modules()[path]):
+    for node in nodes(modules()[path]):
         if isinstance(node, ast.ImportFrom) and node.level:
             folder = path.parents[node.level - 1].joinpath(*(node.module or "").split("."))
             for alias in node.names:

@@ -8,8 +8,12 @@ import sys
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-PACKAGE = ROOT / "forkq"
+import pytest
+
+from tests.support.documents import ROOT
+from tests.support.package_source import PACKAGE, modules, nodes
+
+pytestmark = pytest.mark.xdist_group("source")  # one worker parses the package
 # Written as a user's app is, so it may say `import forkq`.
 APPS = PACKAGE / "contrib"
 REDIS_LIBRARIES = {"redis", "hiredis"}
@@ -34,7 +38,7 @@ def test_import_contracts_are_kept() -> None:
 def imported(path: Path) -> list[tuple[int, str]]:
     """The absolute imports of a file: line number and module."""
     found = []
-    for node in ast.walk(ast.parse(path.read_bytes())):
+    for node in nodes(modules()[path]):
         if isinstance(node, ast.Import):
             found += [(node.lineno, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.level == 0:

@@ -9,9 +9,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+import pytest
+
 from forkq import api
 from forkq.api import cron
-from tests.support.package_source import PACKAGE, modules, place
+from tests.support.package_source import PACKAGE, modules, nodes, place
+
+pytestmark = pytest.mark.xdist_group("source")  # one worker parses the package
 
 _FRONTS: Final = ("cli", "screens", "top", "web")
 _GIVEN: Final = {"server", "where"}
@@ -34,7 +38,7 @@ def takes(module: ModuleType) -> dict[str, int]:
 def calls(tree: ast.Module) -> Iterator[tuple[ast.Call, ModuleType, str]]:
     """Each call of the API: by the name of its module, or by its own."""
     known: dict[str, tuple[ModuleType, str]] = {}
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 name = alias.asname or alias.name
@@ -42,7 +46,7 @@ def calls(tree: ast.Module) -> Iterator[tuple[ast.Call, ModuleType, str]]:
                     known[name] = (api, "")
                 elif (node.module or "").split(".")[0] == "api":
                     known[name] = (cron, "") if alias.name == "cron" else (api, alias.name)
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if not isinstance(node, ast.Call):
             continue
         called = node.func

@@ -32,8 +32,8 @@ from tests.support.signs import (
     strings,
 )
 
-# One worker parses the package for all of these.
-pytestmark = pytest.mark.xdist_group("signs")
+# One worker parses the package for all tests that look at its source.
+pytestmark = pytest.mark.xdist_group("source")
 
 # By kind of text: what takes a sign out of a file of that kind.
 KINDS: Final[dict[str, Callable[[str], list[Text]]]] = {

@@ -9,7 +9,11 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from tests.support.package_source import PACKAGE, modules, place
+import pytest
+
+from tests.support.package_source import PACKAGE, modules, nodes, place
+
+pytestmark = pytest.mark.xdist_group("source")  # one worker parses the package
 
 LONGEST_FILE = 500
 LONGEST_FUNCTION = 40
@@ -25,7 +29,7 @@ LARGE_ROOMS: Final = {
 def python_functions() -> Iterator[tuple[str, int]]:
     """(place, lines) of every function of the package, docstring included."""
     for path, tree in modules().items():
-        for node in ast.walk(tree):
+        for node in nodes(tree):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 assert node.end_lineno is not None
                 yield f"{place(path)}:{node.name}", node.end_lineno - node.lineno + 1

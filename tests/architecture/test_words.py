@@ -6,8 +6,12 @@ import ast
 import re
 from typing import Final
 
-from tests.support.package_source import modules, place
+import pytest
+
+from tests.support.package_source import modules, nodes, place
 from tests.support.signs import prose, remarks
+
+pytestmark = pytest.mark.xdist_group("source")  # one worker parses the package
 
 # How a sentence begins that is one only beside another: "Those of its class", "As ``url``, there".
 LEANS: Final = re.compile(
@@ -21,7 +25,7 @@ def test_a_docstring_stands_alone() -> None:
     found = [
         f"{place(path)}:{node.lineno}: {text[:60]}"
         for path, tree in modules().items()
-        for node in ast.walk(tree)
+        for node in nodes(tree)
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         if (text := ast.get_docstring(node)) and LEANS.match(text)
     ]

@@ -18,9 +18,15 @@ def modules() -> dict[Path, ast.Module]:
 
 
 @cache
+def nodes(tree: ast.Module) -> list[ast.AST]:
+    """All nodes of a module: to walk through the whole package takes longer than to parse it."""
+    return list(ast.walk(tree))
+
+
+@cache
 def classes() -> list[tuple[Path, ast.ClassDef]]:
     """Every class of the package, with its file."""
-    found = ((path, node) for path, tree in modules().items() for node in ast.walk(tree))
+    found = ((path, node) for path, tree in modules().items() for node in nodes(tree))
     return [(path, node) for path, node in found if isinstance(node, ast.ClassDef)]
 
 

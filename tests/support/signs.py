@@ -23,7 +23,7 @@ import click
 from forkq.cli.main import cli
 from forkq.metrics.families import FAMILIES
 from tests.support.documents import ROOT, anchors, documents, name_of
-from tests.support.package_source import classes, modules, place
+from tests.support.package_source import classes, modules, nodes, place
 
 Text: TypeAlias = tuple[str, str]
 
@@ -140,7 +140,7 @@ def lua_remarks_of(name: str, source: str) -> list[Text]:
 def strings_of(name: str, tree: ast.Module) -> Iterator[Text]:
     """The strings of a Python file, but its docstrings."""
     ignored = {id(docstring) for docstring in docstrings(tree)}
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Constant) and id(node) not in ignored:
             value = node.value
             if isinstance(value, (str, bytes)):
@@ -150,7 +150,7 @@ def strings_of(name: str, tree: ast.Module) -> Iterator[Text]:
 
 def docstrings(tree: ast.Module) -> Iterator[ast.Constant]:
     owners = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, owners) and ast.get_docstring(node, clean=False) is not None:
             statement = node.body[0]
             assert isinstance(statement, ast.Expr)
@@ -302,7 +302,7 @@ def words() -> set[str]:
     files, folders and Python."""
     found = {*dir(builtins), *keyword.kwlist, *sys.stdlib_module_names}
     for tree in modules().values():
-        for node in ast.walk(tree):
+        for node in nodes(tree):
             names = (value for field, value in ast.iter_fields(node) if field in _NAMES)
             found.update(part for name in names if name for part in name.split("."))
     for path in (ROOT / "tests").rglob("*.py"):
