@@ -64,9 +64,10 @@ def differences(text: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_a_script_makes_no_key(path: Path) -> None:
-    assert made_keys(path.read_text()) == []
+def test_a_script_makes_no_key() -> None:
+    found = {path.stem: made_keys(path.read_text()) for path in FILES}
+    assert len(found) > 30
+    assert {name: keys for name, keys in found.items() if keys} == {}
 
 
 @pytest.mark.parametrize(
@@ -86,9 +87,10 @@ def test_a_made_key_is_found(line: str) -> None:
     assert made_keys(line)
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: str(script.name))
-def test_a_script_means_the_same_in_lua_5_4(script: Script) -> None:
-    assert differences(script.text.decode()) == []
+def test_a_script_means_the_same_in_lua_5_4() -> None:
+    found = {script.name: differences(script.text.decode()) for script in SCRIPTS}
+    assert len(found) > 30
+    assert {name: lines for name, lines in found.items() if lines} == {}
 
 
 @pytest.mark.parametrize(

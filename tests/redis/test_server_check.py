@@ -60,16 +60,16 @@ def test_the_documented_rights_are_enough(least: str, redis_server: Server, redi
     assert redis.keys("*") == []
 
 
-@pytest.mark.parametrize("right", RIGHTS)
-def test_each_right_that_is_missing_is_named(least: str, redis_server: Server, right: str) -> None:
-    rules = [rule for rule in LEAST if rule != right]
-    redis_server.cli("ACL", "SETUSER", "least", "reset", *rules)
-    with pytest.raises(NotPermitted) as caught:
-        check(least)
-    named = str(caught.value).partition("needs: ")[2].partition(";")[0]
-    assert named == right
-    assert "docs/redis.md" in str(caught.value)
-    assert ":x@" not in str(caught.value)
+def test_each_right_that_is_missing_is_named(least: str, redis_server: Server) -> None:
+    for right in RIGHTS:
+        rules = [rule for rule in LEAST if rule != right]
+        redis_server.cli("ACL", "SETUSER", "least", "reset", *rules)
+        with pytest.raises(NotPermitted) as caught:
+            check(least)
+        named = str(caught.value).partition("needs: ")[2].partition(";")[0]
+        assert named == right
+        assert "docs/redis.md" in str(caught.value)
+        assert ":x@" not in str(caught.value)
 
 
 def test_one_error_names_all_missing_rights_with_the_prefix(redis_server: Server) -> None:
@@ -117,9 +117,7 @@ def test_every_command_that_a_script_sends_is_redis_rights() -> None:
     sent = {command.lower() for text in scripts for command in sends.findall(text)}
     assert {"ltrim", "hmget", "llen", "bitfield"} <= sent
     page = (CHECKOUT / "docs/redis.md").read_text()
-    by_hand = re.findall(
-        r"\+(\w+)", page.partition("(`forkq.api`), the user also needs")[2].partition("\n")[0]
-    )
+    by_hand = re.findall(r"\+(\w+)", page.partition("the user also needs")[2].partition("\n")[0])
     assert by_hand
     assert sent <= {rule[1:] for rule in LEAST if rule[0] == "+"} | set(by_hand)
 

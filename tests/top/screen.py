@@ -40,7 +40,7 @@ class Screen:
         end = time.monotonic() + DEADLINE
         while not condition():
             assert time.monotonic() < end, f"not within {DEADLINE} s; the screen:\n{self.text()}"
-            await self.pilot.pause(0.02)
+            await self.pilot.pause(0.05)
 
     async def shows(self, *texts: str) -> None:
         await self.until(lambda: all(text in self.text() for text in texts))

@@ -88,10 +88,10 @@ def test_it_ends_although_jobs_are_many(web: TestClient, redis: Redis) -> None:
     assert "all 60 searched" in html
 
 
-@pytest.mark.parametrize("place", ["queued", "dead", "scheduled", "retrying", "nowhere"])
-@pytest.mark.parametrize("after", ["", "x", "-1/mail", "9" * 40, "99999/mail", "٣/mail", "0/\x00"])
-def test_a_made_up_place_is_no_error(web: TestClient, redis: Redis, place: str, after: str) -> None:
+def test_a_made_up_place_is_no_error(web: TestClient, redis: Redis) -> None:
     push(redis, job(1))
     redis.zadd("dead", {job(1): 5})
-    query = {"q": "x", "in": place, "after": after, "searched": after}
-    assert web.get("/search", params=query).status_code == 200
+    for place in ("queued", "dead", "scheduled", "retrying", "nowhere"):
+        for after in ("", "x", "-1/mail", "9" * 40, "99999/mail", "٣/mail", "0/\x00"):
+            query = {"q": "x", "in": place, "after": after, "searched": after}
+            assert web.get("/search", params=query).status_code == 200, query

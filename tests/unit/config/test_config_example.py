@@ -7,8 +7,6 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-import pytest
-
 from forkq.config.config import TABLES
 from forkq.config.cron_tables import ROWS
 from forkq.config.shards import ROWS as SHARDS
@@ -55,9 +53,8 @@ class TestExample:
         assert config.pidfile == Path("/run/forkq/forkq.pid")
         assert config.state_dir == Path("/var/lib/forkq")
 
-    @pytest.mark.parametrize(
-        ("table", "key"),
-        [
+    def test_has_every_key_with_a_comment_above(self) -> None:
+        keys = [
             *(
                 (name, key)
                 for name in ("forkq", "redis", "log", "web")
@@ -67,9 +64,8 @@ class TestExample:
             *(("capsules.default", key) for key in ("queues", "concurrency", "workers")),
             *(("[cron]", key) for key in _keys(ROWS.item)),
             *(("[redis.shards]", key) for key in _keys(SHARDS.item)),
-        ],
-    )
-    def test_has_every_key_with_a_comment_above(self, table: str, key: str) -> None:
+        ]
         text = self.TEXT.replace("# [[redis.shards]]", "[[redis.shards]]")
-        section = text.split(f"\n[{table}]\n")[1].split("\n[")[0]
-        assert re.search(rf"^# .+\n(# )?{key} = ", section, re.MULTILINE)
+        for table, key in keys:
+            section = text.split(f"\n[{table}]\n")[1].split("\n[")[0]
+            assert re.search(rf"^# .+\n(# )?{key} = ", section, re.MULTILINE), (table, key)
