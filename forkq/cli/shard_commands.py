@@ -1,27 +1,29 @@
-"""``forkq shards``: moving a queue from one to another."""
+"""``forkq shards``: how busy each shard is, and moving a queue from one to another."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import click
 
 from ..api.sharding.queue_move import QueueMove
+from ..api.sharding.shard_load import Proposal, ShardLoad, measure, proposal
 from ..config.config import Config
 from ..config.shards import shard_of
 from ..default_client import use
 from ..errors import ConfigError, no_such_shard
 from ..limits.patterns import is_pattern, matches_any
 from ..runtime.exit_codes import INTERRUPTED
+from ..screens.table import Cell, Column, Empty, Phrase, Sheet
 from ..servers import Server
 from ..store.process_info import live_queues
-from ..units import plural
+from ..units import format_count, format_share, plural
 from ..wire.printable import shown_name
-from .options import VerbAnywhere, complete_queues, configuration, finds_shards, json_option
-from .output import as_json, echo
+from .options import ListFirst, complete_queues, configuration, finds_shards, json_option
+from .output import as_json, echo, echo_objects, printed
 
 _KINDS: Final = {
     "queued": "waiting",
@@ -35,9 +37,102 @@ _KINDS: Final = {
 _EVERY: Final = 5.0
 
 
-@click.group(cls=VerbAnywhere)
+@click.group(cls=ListFirst)
 def shards() -> None:
-    """Shards: moving a queue to another one (docs/sharding.md)."""
+    """Shards: how busy they are, and moving a queue to another one (docs/sharding.md)."""
+
+
+@shards.command("list")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0.1, 3600),
+    default=1.0,
+    show_default=True,
+    metavar="S",
+    help="Measure for so long; below 10, shares of queues are those of all time.",
+)
+@json_option
+@finds_shards
+def list_(seconds: float, wants_json: bool, **flags: Any) -> int:
+    """Show each shard, its load, and which queue would better be on another one.
+
+    CPU (of one core) and commands are those of the whole server, which several shards may share.
+    Exit code 6 if a shard is down.
+    """
+    config = configuration(**flags)
+    if not config.shards:
+        raise ConfigError("the configuration has no [[redis.shards]] (docs/sharding.md)")
+    loads, down = measure(list(use(config).servers), seconds)
+    if wants_json:
+        echo_objects(map(SHARDS.as_object, loads))
+    else:
+        echo("\n".join([printed(SHARDS, loads), *_remarks(config, loads)]))
+    for name, error in down.items():
+        echo(f"forkq: shard {name}: {error}", err=True)
+    return max((error.exit_code for error in down.values()), default=0)
+
+
+def _remarks(config: Config, loads: Sequence[ShardLoad]) -> Iterator[str]:
+    """What is to be done: queues that are not where they belong, and one to give to another."""
+    for load in loads:
+        for queue in sorted({*load.strays, *load.moves}):
+            there = shard_of(config.shards, queue).name
+            what = (
+                f"{plural(load.strays[queue], 'job')} of" if queue in load.strays else "a page of"
+            )
+            name = shown_name(queue)
+            yield f"{load.name} still has {what} {name}: forkq shards move {name} {there}"
+    found = proposal(loads) if loads else None
+    if found is not None:
+        yield _proposed(found)
+
+
+def _proposed(found: Proposal) -> str:
+    source, target, queue = found.source, found.target, shown_name(found.queue)
+    when = "of all time" if source.jobs_per_second is None else f"of {source.seconds:.0f} s"
+    busy = (
+        f"the server of {source.name} takes {format_share(source.cpu)} of a core, that of "
+        f"{target.name} {format_share(target.cpu)}; {queue} has {format_share(found.share)} of its "
+        f"jobs ({when})"
+    )
+    if found.is_all:
+        return f"{busy}: another shard would have the same load; split it into several queues"
+    command = f"forkq shards move {queue} {target.name}"
+    return f"{busy}: give it to {target.name} in forkq.toml, then {command}"
+
+
+def _number(value: float | None) -> Cell:
+    return () if value is None else (Phrase(format_count(round(value))),)
+
+
+def _slot(load: ShardLoad) -> Cell:
+    return () if load.slot is None else (Phrase(str(load.slot)),)
+
+
+SHARDS: Final[Sheet[ShardLoad]] = Sheet(
+    "Shards",
+    (
+        Column("name", "Shard", lambda load: (Phrase(load.name),), whole=True),
+        Column("slot", "Slot", _slot, "right"),
+        Column("node", "Node", lambda load: (Phrase(load.node),) if load.node else ()),
+        Column("waiting", "Waiting", lambda load: _number(load.waiting), "right"),
+        Column("scheduled", "Scheduled", lambda load: _number(load.stats.scheduled), "right"),
+        Column("retries", "Retries", lambda load: _number(load.stats.retry), "right"),
+        Column("dead", "Dead", lambda load: _number(load.stats.dead), "right"),
+        Column("jobs", "Jobs/s", lambda load: _number(load.jobs_per_second), "right"),
+        Column("commands", "Commands/s", lambda load: _number(load.commands), "right"),
+        Column("cpu", "CPU", lambda load: (Phrase(format_share(load.cpu)),), "right"),
+    ),
+    lambda load: load.name,
+    Empty("No shard answers.", brief="no shard answers"),
+    facts=lambda load: {
+        "shard": load.name, "slot": load.slot, "node": load.node, "waiting": load.waiting,
+        "scheduled": load.stats.scheduled, "retries": load.stats.retry, "dead": load.stats.dead,
+        "jobs_per_second": load.jobs_per_second, "commands_per_second": load.commands,
+        "cpu": load.cpu, "started": dict(load.jobs), "strays": dict(load.strays),
+        "moves": list(load.moves),
+    },
+)  # fmt: skip
 
 
 @shards.command()

@@ -88,7 +88,7 @@ class ClusterConnector:
             connection = self._open(node)
             try:
                 connection.send([("CLUSTER", "SLOTS")])
-                found = _owner_of(self._slot, connection.read(), node)
+                found = owner_of(self._slot, connection.read(), node)
             finally:
                 connection.close()
         except exceptions.RedisError as error:
@@ -200,7 +200,7 @@ class ClusterView:
             self._first = node
 
 
-def _owner_of(slot: int, ranges: Any, asked: Address) -> tuple[Address, tuple[Address, ...]] | None:
+def owner_of(slot: int, ranges: Any, asked: Address) -> tuple[Address, tuple[Address, ...]] | None:
     """From the reply to CLUSTER SLOTS: the primary of the slot, and all nodes."""
     owner, nodes = None, []
     for first, last, primary, *replicas in ranges:

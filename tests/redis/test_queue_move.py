@@ -294,3 +294,22 @@ def test_the_command_moves_and_says_what(redis: Redis, shell: Shell) -> None:
     assert "no living process serves mail on the shard new yet" in shell.err
     assert shell("shards", "move", "mail", "new") == 0
     assert shell.out == "no other shard has anything of mail\n"
+
+
+@pytest.mark.usefixtures("in_folder")
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("mail x", 'there is no shard "x" in [[redis.shards]]; there are default, new'),
+        ("other new", 'has the queue "other" on the shard default, and new jobs would go on being'),
+        ("other new", "Give it to new first, then restart the workers, then deploy"),
+        ("mail* new", '"mail*" is a pattern: name one queue after the other'),
+    ],
+)
+def test_a_move_that_the_table_does_not_have_is_refused(
+    redis: Redis, shell: Shell, line: str, problem: str
+) -> None:
+    redis.rpush(HERE.queue("other"), payload("a", "other"))
+    assert shell("shards move", *line.split()) == 2
+    assert problem in shell.err
+    assert redis.llen(HERE.queue("other")) == 1

@@ -91,6 +91,7 @@ EXAMPLES: Final = {
     "scheduled move": "forkq scheduled move --all --to low",
     "scheduled retry": "forkq scheduled retry b4a577edbccf1d805744efa9",
     "scheduled show": "forkq scheduled show b4a577edbccf1d805744efa9",
+    "shards list": "forkq shards list --seconds 30",
     "shards move": "forkq shards move mail s3",
     "shell": "forkq shell",
     "start": "forkq start -w 4 -c 10 -q critical,3 -q default",
