@@ -56,6 +56,9 @@ def pytest_configure(config: pytest.Config) -> None:
             compileall.compile_dir(folder, quiet=2)
         path = filter(None, (str(LEAN), os.environ.get("PYTHONPATH")))
         os.environ["PYTHONPATH"] = os.pathsep.join(path)
+        # As in pyproject.toml, for the runs of pytest that tests start.
+        more = filter(None, (os.environ.get("PYTEST_ADDOPTS"), "-p no:anyio -p no:valkey"))
+        os.environ["PYTEST_ADDOPTS"] = " ".join(more)
     sys.dont_write_bytecode = False
 
 
@@ -95,7 +98,6 @@ def pytest_collection_finish() -> None:
     left = [*middleware.client.members, *middleware.server.members]
     assert not left, f"a test file has imported this middleware: see support/demo_app.py: {left}"
     importlib.import_module("hypothesis")
-    gc.collect()
     gc.freeze()
     gc.enable()
 

@@ -210,7 +210,14 @@ def test_an_output_that_cannot_be_flushed_sends_no_child_into_the_masters_code(
     assert "child died" not in forkq.log_text()
 
 
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-", ">/dev/full"])
+@pytest.mark.parametrize(
+    "closed",
+    [
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ("<&-", ">&-", "2>&-")),
+        "<&- >&- 2>&-",
+        ">/dev/full",
+    ],
+)
 def test_a_tree_that_is_started_without_standard_streams_works(
     redis: Redis, redis_server: Server, journal: Journal, closed: str
 ) -> None:

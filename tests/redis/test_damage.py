@@ -78,7 +78,10 @@ def wrong_types(member: str) -> list[str]:
     return [kind for kind in WRITE if kind != damage.kind(key_of(member))]
 
 
-CASES: Final = [(member, wrong) for member in EVERY for wrong in wrong_types(member)]
+def two_wrong_types(member: str) -> list[str]:
+    """Of all keys together, each type a dozen times."""
+    first = list(EVERY).index(member) % 4
+    return wrong_types(member)[first : first + 2]
 
 
 def test_every_key_is_in_the_table_and_has_a_type() -> None:
@@ -254,7 +257,7 @@ def test_jobs_and_retries_go_on(
         InProcessChild(redis_server.url, queue="other") as child,
     ):
         wait_until(lambda: clock.leads_until > time.monotonic(), what="a leading clock")
-        for turn, wrong in enumerate(wrong_types(member)):
+        for turn, wrong in enumerate(two_wrong_types(member)):
             put_wrong(redis, member, wrong)
             redis.zadd(source, {job("Good", f"due {turn}"): 1})
             redis.lpush("queue:other", job("Bad", jid=f"bad {turn}"), job("Good", f"{turn}"))

@@ -94,8 +94,9 @@ def run(library: str, app: str, *arguments: object) -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
-@pytest.mark.parametrize("socket", ["tcp", "unix"])
+@pytest.mark.parametrize(
+    ("library", "socket"), [(GEVENT, "tcp"), (EVENTLET, "unix")], ids=["gevent", "eventlet"]
+)
 def test_a_push_to_a_redis_that_hangs_ends_with_its_time_out(
     own_server: Server, library: str, socket: str
 ) -> None:

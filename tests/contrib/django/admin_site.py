@@ -42,6 +42,7 @@ def main(url: str) -> None:
         ALLOWED_HOSTS=["*"],
         STATIC_URL="static/",
         USE_TZ=True,
+        PASSWORD_HASHERS=["django.contrib.auth.hashers.MD5PasswordHasher"],  # at no cost
         FORKQ={"redis": {"url": url}},
     )
     django.setup()

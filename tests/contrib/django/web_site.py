@@ -42,6 +42,7 @@ def set_up(url: str, folder: str) -> None:
         ALLOWED_HOSTS=["127.0.0.1"],
         STATIC_URL="static/",
         USE_TZ=True,
+        PASSWORD_HASHERS=["django.contrib.auth.hashers.MD5PasswordHasher"],  # at no cost
         FORKQ={"redis": {"url": url}},
     )
     django.setup()
