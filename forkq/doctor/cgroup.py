@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from ..runtime.control_group import OWN, ROOT, ControlGroup, control_groups
+from ..runtime.memory import OWN, ROOT, ControlGroup, control_groups
 
 # Version 1 has no word for "unlimited", but the largest number of whole pages.
 _UNLIMITED: Final = 1 << 60

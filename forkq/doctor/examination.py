@@ -13,7 +13,7 @@ from ..config.config import Config
 from ..config.shards import place_of_url
 from ..default_client import address, default, use
 from ..errors import ConfigError, ForkqError
-from ..master.memory import resident
+from ..runtime.memory import resident
 from ..store.connection import ConnectionLost, RedisConnection, RedisError
 from ..store.refusals import failure
 from ..store.server_check import check_files, check_usable

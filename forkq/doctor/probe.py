@@ -22,9 +22,9 @@ import msgspec
 from .. import registry
 from ..config.config import Config
 from ..errors import ForkqError
-from ..master.memory import resident
 from ..runtime.app_frames import place_in_app
 from ..runtime.app_loader import load_app
+from ..runtime.memory import resident
 from ..runtime.unserved import faults_of_periodic_jobs
 from ..wire.printable import class_name, message, with_message
 from .opened import Opened

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ..errors import TimeLimit
-from ..runtime.control_group import OWN, ROOT, control_groups
 from ..runtime.deadlines import Overdue
 from ..runtime.exit_codes import CLEAN
+from ..runtime.memory import OWN, ROOT, control_groups
 from ..store.crash_record import ProcessDeath
 from ..store.recovery import Recovered
 from ..units import format_size

@@ -15,11 +15,11 @@ from statistics import median
 from typing import Final
 
 from ..config.capsule import Capsule
+from ..runtime.memory import available, resident
 from ..runtime.pipe import RunSuspects, Stop
 from ..wire.lease import is_solo
 from .child_handle import ChildHandle
 from .children import Children
-from .memory import available, resident
 from .slot import Slot
 
 # After so many solo children that could not boot, an ordinary child runs the suspects.

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from ..config.recycling import Recycling
+from ..runtime.memory import Memory, measure, resident
 from ..store.crash_record import ProcessDeath
 from ..store.outage import LONGEST_BETWEEN_FORKS, Backoff
 from ..units import format_size
 from .child_handle import ChildHandle
 from .health import ChildVerdict, Line, Rule, line
-from .memory import Memory, measure, resident
 from .replacement import Replacements
 from .slot import Slot
 from .stop import GRACE

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 import msgspec
 from setproctitle import setproctitle
@@ -16,14 +16,13 @@ from ..config.config import Config
 from ..config.private_files import overwrite_own, replace_own, show_life
 from ..errors import ConfigError
 from ..runtime.log import LogOnce, report_dropped_lines
+from ..runtime.memory import Memory
 from ..wire.times import now
 from .child_handle import ChildHandle
 from .children import Children
 from .handover import RestartReport
-from .memory import Memory
 from .pidfile import TITLE
 from .recycling import MemoryMeter
-from .restart import Restart
 from .systemd import SystemdNotifier
 from .unresponsive import CutOff, Silence
 
@@ -32,6 +31,16 @@ if TYPE_CHECKING:
 
 # Seconds between two writes at least.
 _SHORTEST_PAUSE: Final = 0.2
+
+
+class ShownRestart(Protocol):
+    """A restart as it is shown: of a tree, or of one process."""
+
+    report: RestartReport
+
+    @property
+    def under_way(self) -> bool:
+        """Whether it has begun, and has not ended."""
 
 
 class SeenChild(NamedTuple):
@@ -91,7 +100,9 @@ class Display:
         """In the master's next program: the one before has announced that the tree is ready."""
         self._was_announced = self._was_logged = True
 
-    def show(self, restart: Restart, *, stopping: bool, quiet: bool, reported_at: float) -> None:
+    def show(
+        self, restart: ShownRestart, *, stopping: bool, quiet: bool, reported_at: float
+    ) -> None:
         """Shows what has changed."""
         summary = self._summary(self._state(stopping=stopping, quiet=quiet))
         setproctitle(f"{TITLE} {self._tag}{summary}")

@@ -10,9 +10,9 @@ from forkq.config.capsule import Capsule
 from forkq.config.recycling import Recycling
 from forkq.master import recycling
 from forkq.master.child_handle import ChildHandle
-from forkq.master.memory import Memory
 from forkq.master.recycling import MemoryMeter
 from forkq.master.slot import Slot
+from forkq.runtime.memory import Memory
 from forkq.runtime.shared_files import SharedFiles
 from tests.unit.master.handles import get_ready
 

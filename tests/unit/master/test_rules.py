@@ -13,7 +13,6 @@ from forkq.config.capsule import Capsule
 from forkq.config.recycling import Recycling
 from forkq.master.child_handle import ChildHandle
 from forkq.master.hard_limits import HardLimits
-from forkq.master.memory import Memory
 from forkq.master.recycling import (
     FarTooLarge,
     MemoryMeter,
@@ -27,6 +26,7 @@ from forkq.master.replacement import Replacement, Replacements
 from forkq.master.slot import Slot
 from forkq.master.unresponsive import CutOff, Silence
 from forkq.runtime.deadlines import DeadlineTable
+from forkq.runtime.memory import Memory
 from forkq.runtime.pipe import Stop
 from tests.unit.master.handles import get_ready, make, tell
 

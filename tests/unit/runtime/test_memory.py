@@ -10,7 +10,7 @@ import sys
 import psutil
 import pytest
 
-from forkq.master.memory import measure, resident
+from forkq.runtime.memory import measure, resident
 
 MB = 1 << 20
 
