@@ -73,17 +73,18 @@ class CurrentJob:
         if type(note) is not str or note:
             note = _text(note)
         unit.progress = Progress(done, total, note, now())
-        if _tell is not None:
-            _tell()
+        for tell in _listeners:
+            tell()
 
 
-_tell: Callable[[], None] | None = None  # the heartbeat of this child
+_listeners: tuple[Callable[[], None], ...] = ()  # the heartbeats of this child
 
 
 def tell_of_progress(call: Callable[[], None]) -> None:
-    """From now on each report of progress in this process calls ``call``. A child calls it once."""
-    global _tell  # noqa: PLW0603 - a process has one heartbeat
-    _tell = call
+    """From now on each report of progress in this process calls ``call``, too. A child has a second
+    heartbeat where it runs suspects."""
+    global _listeners  # noqa: PLW0603 - a property of the process
+    _listeners += (call,)
 
 
 _running: ContextVar[CurrentJob | None] = ContextVar("forkq_running", default=None)

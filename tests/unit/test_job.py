@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +15,13 @@ import pytest
 
 import forkq
 from forkq import default_client, registry
-from forkq.current_job import CurrentJob, enter_job, lease_lost, leave_job
+from forkq.current_job import (
+    CurrentJob,
+    enter_job,
+    lease_lost,
+    leave_job,
+    tell_of_progress,
+)
 from forkq.errors import ForkqError, InvalidJob
 from forkq.push import CALLS_ELSEWHERE, OPTIONS_ELSEWHERE
 from forkq.wire.lease import Progress, UnitOfWork
@@ -453,6 +460,18 @@ def test_progress_that_makes_no_sense_never_fails_the_job(
     assert progress_of(unit) == kept
     assert unit.progress is not first
     json.dumps(progress_of(unit), allow_nan=False).encode()
+
+
+def test_each_heartbeat_of_a_child_hears_of_progress(
+    unit: UnitOfWork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A child that has run suspects has two, and either sends the progress of its own jobs."""
+    monkeypatch.setattr(sys.modules[CurrentJob.__module__], "_listeners", ())
+    told: list[str] = []
+    tell_of_progress(lambda: told.append("ordinary"))
+    tell_of_progress(lambda: told.append("of suspects"))
+    forkq.current_job().progress(1)
+    assert told == ["ordinary", "of suspects"]
 
 
 def test_a_note_whose_text_fails_is_left_out(unit: UnitOfWork) -> None:
