@@ -44,7 +44,7 @@ class AloneRunner:
     def order(self, *, on: bool) -> None:
         """Takes the master's order to begin this, or to end it."""
         if on != self._ordered:
-            event = "no solo child can boot: this child runs suspects, one at a time"
+            event = "no solo child can run: this child runs suspects, one at a time"
             self._log.warning(event if on else "this child runs no more suspects")
         self._ordered = on
         if on and self.parts is None:

@@ -132,7 +132,7 @@ class Builder:
     def _make_limits(self) -> TimeLimits:
         soft, hard = self._capsule.job_timeout, self._capsule.job_hard_timeout
         files = self._assignment.files
-        if self._config.foreground:
+        if self._config.development.foreground:
             return NoTimeLimits(self._log)
         processors = None if self._assignment.substitute else self._capsule.concurrency
         table = None if files is None else DeadlineTable(files.deadlines, processors)

@@ -79,7 +79,7 @@ def main(config: Config, assignment: Assignment) -> int:
     watch = BootWatch(assignment, term_fd, log.logger())
     try:
         watch.start()
-        child = _boot(config, assignment, term_fd, watch.orders)
+        child = boot(config, assignment, term_fd, watch.orders)
     except ForkqError as error:
         send(assignment.report, make_unbootable(str(error), lasting=is_lasting(error)))
         return CANNOT_BOOT
@@ -92,9 +92,10 @@ def main(config: Config, assignment: Assignment) -> int:
     return child.run(quiet=watch.quiet)
 
 
-def _boot(config: Config, assignment: Assignment, term_fd: int, orders: PipeReader[Order]) -> Child:
-    """Loads the app, and makes and starts the child. Raises what the app raises."""
-    if config.foreground:
+def boot(config: Config, assignment: Assignment, term_fd: int, orders: PipeReader[Order]) -> Child:
+    """Loads the app, and makes and starts the child, which is to be ``run``. Raises what the app
+    raises. Called in the main thread: the app may set up what only that may."""
+    if config.development.foreground:
         debugger.install()
     call_handlers("fork", log.logger())
     default_client.serve(config)  # before the app, which may configure another address
@@ -362,6 +363,8 @@ class Child:
         if not send(self._assignment.report, beat):
             return
         self._last_beat, self._next_beat = beat, time.monotonic() + self._beat_every
+        if self._assignment.in_master:  # the title is the master's
+            return
         running = f"{busy} of {self._concurrency} busy"
         note = running if self._state == "running" else f"{running}, {self._state}"
         setproctitle(f"forkq child {self._assignment.name} [{note}]")

@@ -110,6 +110,7 @@ _RUNNING = (
         "forkq.app", "--require", metavar="APP",
         about="Module, module:attr or file that defines the jobs (repeatable).",
     ),
+    flag_of("forkq.processes", about="`one` takes a third less memory [{default}]."),
     flag_of("forkq.workers", "-w", metavar="N", about="Children per capsule [{default}]."),
     flag_of(
         "capsules.NAME.concurrency", "-c", metavar="N", about="Processors per child [{default}]."

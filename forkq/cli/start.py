@@ -39,6 +39,7 @@ from ..master.handover import (
     take_record,
 )
 from ..master.loop import Master
+from ..master.one_process import OneProcess
 from ..master.pidfile import TITLE, Pidfile
 from ..master.rescue import TIMEOUT, Rescue, ShardRescues
 from ..master.spawn import refuse_threads, run_canary
@@ -124,17 +125,20 @@ def for_development(config: Config, *, reload: bool, foreground: bool) -> Config
     """Returns ``config`` with what the flags for development change. Raises ConfigError."""
     if foreground:
         config = _for_debugger(config)
+    if reload and config.in_one_process:
+        raise ConfigError('--reload replaces children, and with processes = "one" there are none')
     if reload:
         check_installed()
         # Python would take the bytecode of an earlier save for that of one in the same second.
         sys.dont_write_bytecode = True
-        config = replace(config, reload=True, preload=False)
+        development = config.development._replace(reload=True)
+        config = replace(config, development=development, preload=False)
     return config
 
 
 def code_watch(config: Config) -> AbstractContextManager[None]:
     """Watches the code while its block runs, with --reload."""
-    return watching(config.folder) if config.reload else nullcontext()
+    return watching(config.folder) if config.development.reload else nullcontext()
 
 
 def _for_debugger(config: Config) -> Config:
@@ -146,11 +150,12 @@ def _for_debugger(config: Config) -> Config:
             "-c 1, with one capsule and no more than one worker"
         )
     prompt.share()
-    capsules = (
+    capsules = tuple(
         replace(capsule, job_timeout=0.0, job_hard_timeout=0.0, recycling=Recycling())
         for capsule in config.capsules
     )
-    return replace(config, foreground=True, boot_timeout=0.0, capsules=tuple(capsules))
+    development = config.development._replace(foreground=True)
+    return replace(config, development=development, boot_timeout=0.0, capsules=capsules)
 
 
 def start_canary(record: CanaryRecord, flags: Mapping[str, Any]) -> NoReturn:
@@ -250,12 +255,15 @@ def run(config: Config, logger: FilteringBoundLogger, record: MasterRecord | Non
     except BaseException:
         pidfile.release()
         raise
-    return master.run()
+    code = master.run()
+    if config.in_one_process:
+        exit_process(code)  # as a child ends: a job that ignores the stop has a thread of its own
+    return code
 
 
 def _assemble(
     config: Config, pidfile: Pidfile, logger: FilteringBoundLogger, record: MasterRecord | None
-) -> Master:
+) -> Master | OneProcess:
     """Makes the master, with its server and its app. With ``record`` the same master goes on."""
     embedded, tree = None, fixed(config)
     if config.redis.url == EMBEDDED:
@@ -265,18 +273,22 @@ def _assemble(
     try:
         if record is None:
             _check_servers(config, logger)
-        config, sockets = preload_if_possible(config, logger, must_run=record is not None)
+        sockets: tuple[str, ...] = ()
+        if not config.in_one_process:
+            config, sockets = preload_if_possible(config, logger, must_run=record is not None)
         if record is None:
             _log_findings(at_start_of_host(config, sockets), logger)
+        rescue, notifier = _rescue(config, logger), SystemdNotifier(os.environ, logger)
+        kind = OneProcess if config.in_one_process else Master
+        master = kind(config, pidfile, rescue, notifier, embedded, tree, logger)
+        if record is not None:
+            master.take_over(record)
+        if isinstance(master, OneProcess):
+            master.boot()
     except BaseException:
         if embedded is not None:
             embedded.stop()
         raise
-    rescue = _rescue(config, logger)
-    notifier = SystemdNotifier(os.environ, logger)
-    master = Master(config, pidfile, rescue, notifier, embedded, tree, logger)
-    if record is not None:
-        master.take_over(record)
     return master
 
 

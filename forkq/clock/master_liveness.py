@@ -26,12 +26,15 @@ class MasterLiveness:
     def __init__(self, config: Config, log: FilteringBoundLogger) -> None:
         self._pidfile = config.pidfile
         self._limit = config.silent_after
+        self._watches = not config.in_one_process  # else this process is the master
         self._log = log
         self._silent_since: float | None = None
         self._checked_at = time.monotonic()
 
     def check(self) -> None:
         """Reads when the master has last shown that it lives."""
+        if not self._watches:
+            return
         now = time.monotonic()
         # This clock was stopped, perhaps with its master: that gets time to write.
         was_stopped = now - self._checked_at > self._limit

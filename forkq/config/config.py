@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, NamedTuple
 
 from msgspec import Meta
 
@@ -46,6 +46,14 @@ _TAG = Meta(max_length=64, description="a string of at most 64 characters")
 _COMMAS = r"\s*,\s*"
 
 _LONGEST_BEAT = 10.0  # seconds
+
+
+class Development(NamedTuple):
+    """Flags of ``forkq start``: ``reload``: changed code is live after each save; ``foreground``: a
+    job may use the terminal."""
+
+    reload: bool = False
+    foreground: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +114,7 @@ class Config:
     jobs of the file, without what only their jobs declare
     (every.entries_by_origin); ``rules`` those of all queues, which each capsule has too; ``source``
     is the file that was read, and relative paths start at ``folder``. ``origins`` has the origin of
-    each value that is no default. ``reload`` and ``foreground`` are flags of ``forkq start``.
+    each value that is no default.
     ``shards`` are all of them, the default first, or none. ``shard``: the one at ``redis.url``.
     """
 
@@ -146,6 +154,11 @@ class Config:
         "0 is no limit.",
         ("FORKQ_BOOT_TIMEOUT",),
     )] = 300.0  # fmt: skip
+    processes: Annotated[Literal["many", "one"], Key(
+        "`one`: master, child and clock are threads of one process, for a host with little memory "
+        "([what that loses](small-mode.md)).",
+        ("FORKQ_PROCESSES",), "--processes",
+    )] = "many"  # fmt: skip
     workers: Annotated[int, Meta(ge=1, le=512), Key(
         "Children of each capsule without `workers` of its own.",
         ("FORKQ_WORKERS",), "--workers", per_capsule=True,
@@ -218,8 +231,7 @@ class Config:
     folder: Path = field(default=Path(), compare=False)
     shards: tuple[Shard, ...] = ()
     shard: str = ""
-    reload: bool = False
-    foreground: bool = False
+    development: Development = field(default_factory=Development)
     origins: Mapping[str, Origin] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -241,6 +253,11 @@ class Config:
             name = capsule.name.partition("@")[0]
             found.setdefault(name, replace(capsule, name=name))
         return list(found.values())
+
+    @property
+    def in_one_process(self) -> bool:
+        """Whether master, child and clock are threads of one process."""
+        return self.processes == "one"
 
     @property
     def beat_every(self) -> float:

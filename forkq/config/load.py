@@ -237,7 +237,7 @@ def _build(
         folder=folder,
         origins=given,
     )
-    _check_silence(config)
+    _check_together(config)
     return config
 
 
@@ -248,6 +248,12 @@ def _redis(table: dict[str, Any], given: Mapping[str, Origin], folder: Path) -> 
     return RedisSettings(**rest, password_source=source)
 
 
+def _check_together(config: Config) -> None:
+    """Raises ConfigError for values that do not go together."""
+    _check_silence(config)
+    _check_one_process(config)
+
+
 def _check_silence(config: Config) -> None:
     """Raises ConfigError for a limit of silence that ends before a child counts as silent."""
     kill_after, silent_after = config.kill_silent_after, config.silent_after
@@ -256,6 +262,32 @@ def _check_silence(config: Config) -> None:
             f"{config.origins['forkq.kill_silent_after']}: expected 0, or at least the "
             f"{silent_after:g} s of silent_after, found {kill_after:g}"
         )
+
+
+def _check_one_process(config: Config) -> None:
+    """Raises ConfigError for what one process cannot do: it has one child, and no other process
+    could end that."""
+    if not config.in_one_process:
+        return
+    place = config.origins["forkq.processes"]
+    if len(config.own_capsules) > 1 or config.shards:
+        what = "[[redis.shards]]" if config.shards else "more than one capsule"
+        raise ConfigError(f'{place}: "one" process cannot serve {what}; leave `processes` out')
+    ending = ("job_hard_timeout", "kill_silent_after", *RECYCLING)
+    for key in ("workers", *ending):
+        if (found := _given(config, key)) is not None:
+            why = "ends no child" if key in ending else "has one child"
+            raise ConfigError(f'{found}: processes = "one" {why}; leave {key} or `processes` out')
+
+
+def _given(config: Config, key: str) -> Origin | None:
+    """Where ``key`` was given, for all capsules or for one, if its value asks for something."""
+    [capsule] = config.own_capsules
+    limits = capsule.recycling if key in RECYCLING else capsule
+    value = getattr(limits, key, None) or getattr(config, key, None)
+    places = (f"capsules.{capsule.name}.{key}", f"forkq.{key}")
+    origin = next((config.origins[place] for place in places if place in config.origins), None)
+    return origin if value and value != 1 else None
 
 
 def _capsules(

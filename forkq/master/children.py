@@ -38,7 +38,7 @@ class Children:
         log: FilteringBoundLogger,
     ) -> None:
         self.by_pid: dict[int, ChildHandle] = {}
-        slots, never_gives_up = slots_of(config), config.reload
+        slots, never_gives_up = slots_of(config), config.development.reload
         self.slots = Slots(slots, config.boot_timeout, never_gives_up=never_gives_up)
         self.deaths = Deaths(self.slots, rescue, log)
         self._own_descriptors = own_descriptors
@@ -103,6 +103,11 @@ class Children:
         child = self._spawner.spawn(slot, quiet=quiet, fresh=fresh)
         self._add(child)
         return child
+
+    def add(self, child: ChildHandle) -> None:
+        """Takes a child that runs already, and fills its slot."""
+        self._add(child)
+        self.slots.put(child)
 
     def inherit(self, found: Iterable[ChildRecord]) -> None:
         """Takes over the children of the program that this master ran before."""

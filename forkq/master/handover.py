@@ -128,6 +128,7 @@ def fixed(config: Config) -> Fixed:
         "[forkq] state_dir": str(config.state_dir),
         "[redis] url": repr(server_of(config.redis.url)),
         "[redis] prefix": config.redis.prefix,
+        "[forkq] processes": config.processes,
     }
     for shard in config.shards[1:]:
         values[f"[[redis.shards]] {shard.name}"] = repr(shard.place)

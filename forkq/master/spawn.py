@@ -14,12 +14,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from ..child import main as child
+from ..child.waker import Waker
 from ..clock import main as clock
 from ..config.config import Config
 from ..errors import CannotBoot
-from ..runtime.assignment import Assignment, Generation, exit_process
+from ..runtime.assignment import Assignment, Generation, exit_process, release_in_job_forks
 from ..runtime.exit_codes import CANNOT_BOOT, INTERNAL_ERROR
-from ..runtime.pipe import Fact, PipeReader, Serves, facts, make_unbootable, send
+from ..runtime.pipe import (
+    Exiting,
+    Fact,
+    Order,
+    PipeReader,
+    Serves,
+    facts,
+    make_unbootable,
+    orders,
+    send,
+)
 from ..runtime.shared_files import SharedFiles
 from ..wire import lease
 from .child_handle import ChildHandle, pidfd_of
@@ -129,7 +140,7 @@ class Spawner:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             if assignment.capsule is not None:
                 stand_before_master(solo=assignment.solo)
-            if not self._config.foreground:
+            if not self._config.development.foreground:
                 with Path(os.devnull).open(encoding="utf-8") as null:
                     os.dup2(null.fileno(), 0)  # a job must not read what is typed at the terminal
             if fresh is not None:
@@ -228,6 +239,60 @@ class _Pipes(NamedTuple):
         """In the master, after the fork."""
         os.close(self.child_control)
         os.close(self.child_report)
+
+
+class ChildThread:
+    """A child, or the clock if ``slot`` is the clock's, as a thread of this process, with the pipes
+    of a forked one. Made in the main thread, where the app of a child is imported; it runs from
+    ``start`` on. ``code``: its exit code once it has ``ended``. Raises what the app raises."""
+
+    def __init__(
+        self, config: Config, slot: Slot, log: FilteringBoundLogger, *, quiet: bool
+    ) -> None:
+        self._config = config
+        self._slot = slot
+        self._log = log
+        self._pipes = pipes = _Pipes.open()
+        nonce = secrets.token_hex(6)
+        ends = (pipes.child_control, pipes.child_report)
+        self._assignment = Assignment(
+            slot.name, slot.capsule, nonce, *ends, quiet, files=pipes.files, in_master=True
+        )
+        self._no_term = Waker()  # signals go to the master's loop
+        release_in_job_forks(*ends, pipes.control, pipes.report)
+        self._child = None if slot.capsule is None else self._booted()
+        self._thread = threading.Thread(target=self._live, name=slot.name, daemon=True)
+        self.code = INTERNAL_ERROR
+
+    def start(self) -> ChildHandle:
+        """Begins to run jobs, or to be the clock. Threads of Linux have numbers as processes do."""
+        self._thread.start()
+        pid = os.getpid() if self._child is not None else self._thread.native_id
+        assert pid is not None
+        identity, report = self._assignment.identity, PipeReader[Fact](self._pipes.report, facts)
+        return ChildHandle(
+            self._slot, pid, None, self._pipes.control, report, self._pipes.files, identity
+        )
+
+    def ended(self, wait: float = 0.0) -> bool:
+        """Whether it has ended, or does within ``wait`` seconds."""
+        self._thread.join(wait)
+        return not self._thread.is_alive()
+
+    def _booted(self) -> child.Child:
+        control = PipeReader[Order](self._assignment.control, orders)
+        return child.boot(self._config, self._assignment, self._no_term.fd, control)
+
+    def _live(self) -> None:
+        try:
+            if self._child is not None:
+                self.code = self._child.run(quiet=self._assignment.quiet)
+            else:
+                clock_loop = clock.Clock(self._config, self._assignment, self._no_term.fd)
+                self.code = clock_loop.run()
+        except BaseException as error:  # noqa: BLE001 - it must not end without a word
+            self._log.error(f"the thread {self._slot.name} has failed", exc_info=error)
+            send(self._assignment.report, Exiting())
 
 
 def refuse_threads(places: Sequence[str] = ()) -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NoReturn
 
 from ..config.capsule import Capsule
+from ..config.config import Config
 from ..wire import lease
 from . import log
 from .shared_files import SharedFiles, enable_crash_file
@@ -62,8 +63,9 @@ class Assignment:
     ``capsule`` is None for the clock. ``quiet``: the tree is quiet, so the child fetches nothing.
     ``number`` counts the master's forks. ``files``: what it shares with the master. ``ended``: how
     children before it have ended, for the totals in Redis. ``shard``: where its jobs are, if there
-    are shards. ``substitute``: it is the solo child that an ordinary child is. ``sole``: while it
-    runs a suspect, no other one runs in the tree.
+    are shards. ``in_master``: it is a thread of the master's process. ``substitute``: it is the
+    solo child that an ordinary child is. ``sole``: while it runs a suspect, no other one runs in
+    the tree.
     """
 
     name: str
@@ -77,6 +79,7 @@ class Assignment:
     files: SharedFiles | None = None
     ended: Mapping[str, int] = field(default_factory=dict)
     shard: str = ""
+    in_master: bool = False
     substitute: bool = False
     sole: bool = False
 
@@ -98,6 +101,11 @@ class Assignment:
     def identity(self) -> str:
         """The identity of this process. Only right in the child: its pid is a part."""
         return lease.identity(socket.gethostname(), os.getpid(), self.nonce)
+
+
+def master_pid(config: Config) -> int:
+    """The pid of the master of this child or clock: its parent, or this process itself."""
+    return os.getpid() if config.in_one_process else os.getppid()
 
 
 _is_job_fork = False
@@ -176,8 +184,6 @@ def _become_job_fork() -> None:
 def install_signals(assignment: Assignment) -> int:
     """Makes a forked process ignore the master's signals. Returns the descriptor on which the
     number of each TERM arrives: a TERM that is sent to one child stops that child gracefully."""
-    global _pipes  # noqa: PLW0603 - a property of the process
-    _pipes = (assignment.control, assignment.report)
     for number in _MASTER_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     if assignment.files is not None:
@@ -189,7 +195,16 @@ def install_signals(assignment: Assignment) -> int:
     os.set_blocking(write_end, False)
     signal.signal(signal.SIGTERM, lambda *_: None)
     signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
-    os.register_at_fork(
-        before=_block_term, after_in_parent=_unblock_term, after_in_child=_become_job_fork
-    )
+    release_in_job_forks(assignment.control, assignment.report)
     return read_end
+
+
+def release_in_job_forks(*descriptors: int) -> None:
+    """From now on a process that a job forks closes these descriptors, and obeys no signal as this
+    process does."""
+    global _pipes  # noqa: PLW0603 - a property of the process
+    if not _pipes:
+        os.register_at_fork(
+            before=_block_term, after_in_parent=_unblock_term, after_in_child=_become_job_fork
+        )
+    _pipes += descriptors

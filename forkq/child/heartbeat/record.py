@@ -21,6 +21,7 @@ import psutil
 from ...config.capsule import Capsule
 from ...config.config import Config
 from ...errors import MalformedPayload
+from ...runtime.assignment import master_pid
 from ...runtime.liveness import process_ref
 from ...store.connection import Call, Command, OutOfMemory, RedisConnection, RedisError
 from ...store.scripts import PROCESS_RECORD, QUEUES_IN_FLIGHT, SET_ADD
@@ -63,7 +64,7 @@ class Record:
         self._identity = identity
         self._keys = keys
         self._info = info
-        self._process_ref = _with_master(process_ref())
+        self._process_ref = _with_master(process_ref(), info["master"])
         self._cpu = CpuMeter()
         self._had_work = False
         self._told_progress: dict[int, Progress] = {}  # by sequence number
@@ -236,16 +237,16 @@ def describe(identity: str, config: Config, capsule: Capsule) -> dict[str, Any]:
         "identity": identity,
         "version": _VERSION,
         "embedded": False,
-        "master": os.getppid(),
+        "master": master_pid(config),
         "knows": VERSION,
     }
 
 
-def _with_master(own: str) -> str:
+def _with_master(own: str, master: int) -> str:
     """The reference of this process, and that of its master: while that lives, it rescues the jobs
     of this process by itself."""
     with suppress(OSError):
-        return f"{own} {process_ref(os.getppid())}".strip()
+        return f"{own} {process_ref(master)}".strip()
     return own
 
 

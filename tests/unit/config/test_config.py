@@ -57,6 +57,7 @@ class TestEveryKey:
         labels = ["blue", "eu"]
         preload = true
         boot_timeout = 60
+        processes = "many"
         workers = 3
         strict_args = "warn"
         max_payload_size = 2048
@@ -146,6 +147,7 @@ class TestEveryKey:
             labels=("blue", "eu"),
             preload=True,
             boot_timeout=60.0,
+            processes="many",
             workers=3,
             strict_args="warn",
             max_payload_size=2048,

@@ -1,0 +1,264 @@
+"""Small mode (``processes = "one"``): master, child and clock are threads of one process.
+
+The main thread is the master's loop without what needs a second process: nothing is forked,
+frozen, killed or rescued. The child and the clock are the same code as in a tree, behind the same
+pipes, so orders and facts travel as they do there. docs/small-mode.md says what is lost,
+docs/internals.md how a job and a signal travel.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from ..config.config import Config
+from ..errors import CannotBoot, CannotStartYet, ForkqError
+from ..runtime import log as process_log
+from ..runtime.app_frames import app_traceback
+from ..runtime.app_loader import is_lasting
+from ..runtime.assignment import exit_process
+from ..runtime.exit_codes import CLEAN, INTERNAL_ERROR, INTERRUPTED
+from ..runtime.pipe import DumpStacks, Order, Quiet, RunSuspects, Stop
+from .child_handle import ChildHandle
+from .children import Children
+from .embedded_redis import EmbeddedRedis
+from .handover import FORMAT, Fixed, MasterRecord, RestartReport, become
+from .pidfile import Pidfile
+from .relays import FreshCounts, HeldClassRelay, LeaderRelay
+from .rescue import Rescue
+from .signals import Signals, ignore
+from .spawn import ChildThread
+from .status_file import Conditions, Display
+from .stop import GRACE, HINTS
+from .systemd import SystemdNotifier
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+# All in seconds. The longest sleep of the loop, how long the clock may take to end, how long
+# systemd waits for the import of the app.
+_TICK: Final = 1.0
+_CLOCK_LIMIT: Final = 1.0
+_BOOT_LIMIT: Final = 300.0
+
+
+@dataclass(slots=True)
+class OneRestart:
+    """The restart of one process: its jobs end as at a stop, then it executes its command again.
+    ``requested``: this program is to do so. The next one gets the ``report``."""
+
+    report: RestartReport = field(default_factory=RestartReport)
+    requested: bool = False
+
+    @property
+    def under_way(self) -> bool:
+        """From the request until the next program is ready."""
+        return self.report.state == "replacing"
+
+
+class OneProcess:
+    """Holds the threads together, from ``boot`` to the exit code of ``run``."""
+
+    def __init__(
+        self,
+        config: Config,
+        pidfile: Pidfile,
+        rescue: Rescue,
+        notifier: SystemdNotifier,
+        embedded: EmbeddedRedis | None,
+        fixed: Fixed,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self._config = config
+        self._pidfile = pidfile
+        self._notifier = notifier
+        self._embedded = embedded
+        self._fixed = fixed
+        self._log = log
+        self._signals = Signals()
+        self._children = Children(config, rescue, self._signals, list, log)
+        conditions = Conditions.begin(config.silent_after)
+        self._display = Display(config, self._children, conditions, notifier, log)
+        self._fresh_counts = FreshCounts(self._children)
+        self._held_class_relay = HeldClassRelay(self._children)
+        self._leader_relay = LeaderRelay()
+        self._restart = OneRestart()
+        self._quiet = self._stopping = self._runs_suspects = False
+        self._interrupts = 0
+
+    def take_over(self, record: MasterRecord) -> None:
+        """Before ``boot``, in the next program: the state of the one before."""
+        self._restart.report, self._quiet = record.restart, record.quiet
+
+    def boot(self) -> None:
+        """Imports the app, in the main thread. Raises CannotBoot if the next try would fail, too,
+        else CannotStartYet."""
+        process_log.bound_job_lines(self._config.log.max_job_lines)
+        self._notifier.going_blind(_BOOT_LIMIT)
+        slot, clock_slot = self._children.slots
+        try:
+            self._child = ChildThread(self._config, slot, self._log, quiet=self._quiet)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - the app may raise anything, SystemExit too
+            reason = str(error) if isinstance(error, ForkqError) else app_traceback(error)
+            kind = CannotBoot if is_lasting(error) else CannotStartYet
+            raise kind(f"cannot boot: {reason}") from None
+        self._clock = ChildThread(self._config, clock_slot, self._log, quiet=self._quiet)
+        self._notifier.back()
+
+    def run(self) -> int:
+        """Runs jobs until it is told to stop. Returns the exit code, with which the process must
+        end at once: threads may still run jobs that ignored the stop."""
+        self._start()
+        while self._child_handle.told.exiting is None:
+            self._children.wait(self._next_deadline())  # for a signal, a fact, a deadline
+            for number in self._signals.read():
+                _ACTIONS.get(number, _ignored)(self)
+            self._children.read_facts()
+            self._relay()
+            if self._embedded is not None:
+                self._embedded.check()
+            self._show_state()
+        return self._finish()
+
+    def _start(self) -> None:
+        self._signals.install()
+        pidfile = str(self._pidfile.path)
+        self._log.info("starting", processes="one", pidfile=pidfile)
+        self._child_handle = self._child.start()
+        self._clock_handle = self._clock.start()
+        for handle in self._handles:
+            self._children.add(handle)
+
+    @property
+    def _handles(self) -> tuple[ChildHandle, ChildHandle]:
+        return self._child_handle, self._clock_handle
+
+    def _relay(self) -> None:
+        """Passes on what the clock has found. Suspects run alone, in the child itself."""
+        self._held_class_relay.advance()
+        self._leader_relay.advance(self._children.slots, self._children.by_pid)
+        wait = bool(self._clock_handle.told.suspects)
+        if wait != self._runs_suspects:
+            self._runs_suspects = wait
+            self._child_handle.send(RunSuspects(on=wait))
+
+    def _show_state(self) -> None:
+        restart = self._restart
+        if restart.under_way and not restart.requested and self._children.slots.were_ready:
+            restart.report.state = "done"
+        self._display.show(
+            self._restart,
+            stopping=self._stopping,
+            quiet=self._quiet,
+            reported_at=self._fresh_counts.reported_at,
+        )
+
+    def _next_deadline(self) -> float:
+        tick = time.monotonic() + min(_TICK, self._notifier.watchdog or _TICK)
+        return min(tick, self._display.due)
+
+    def _finish(self) -> int:
+        """The child has ended: executes the next program, or returns the exit code."""
+        has_ended = self._child.ended(_CLOCK_LIMIT)
+        self._clock_handle.send(Stop(0.0))
+        self._clock.ended(_CLOCK_LIMIT)
+        code = self._child.code if has_ended else INTERNAL_ERROR
+        if code != CLEAN:
+            self._log.warning("jobs stay leased in redis; the next start gives them back")
+        if self._restart.requested and not self._stopping:
+            return self._end(self._execute(code))
+        return self._end(CLEAN if self._stopping or code == CLEAN else INTERNAL_ERROR)
+
+    def _execute(self, code: int) -> int:
+        """Executes the next program of this process. Returns only if it cannot: the exit code.
+        While this process lives, no clock takes the leases that its child has left for those of a
+        dead one. So with such leases it ends, and a service manager starts the next one."""
+        reason = "jobs stay leased"
+        if code == CLEAN:
+            self._signals.block()  # what comes now waits for the next program
+            self._notifier.going_blind(_BOOT_LIMIT)
+            report = self._restart.report
+            record = MasterRecord(
+                format=FORMAT, fixed=self._fixed, pidfile=self._pidfile.descriptor(), children=[],
+                leader=0, quiet=self._quiet, restart=report, again=False,
+            )  # fmt: skip
+            process_log.flush()
+            reason = become(record)
+        self._log.error("cannot restart in this process; it ends", reason=reason)
+        return INTERNAL_ERROR
+
+    def _end(self, code: int) -> int:
+        if self._embedded is not None:
+            self._log.info("stopping the embedded server, last of all")
+            self._embedded.stop()
+        self._display.remove()
+        self._pidfile.release()
+        self._log.info("stopped", exit_code=code)
+        ignore()
+        return code
+
+    # What the signals do
+
+    def _stop(self) -> None:
+        if self._stopping:
+            return
+        self._stopping = True
+        self._log.info("stopping", waiting_at_most=self._config.timeout)
+        self._notifier.stopping(self._config.timeout + GRACE + 2 * _CLOCK_LIMIT)
+        self._child_handle.send(Stop(time.monotonic() + self._config.timeout))
+
+    def _interrupt(self) -> None:
+        self._interrupts += 1
+        if self._interrupts in HINTS:
+            self._stop()
+            jobs, hint = self._child_handle.running, HINTS[self._interrupts]
+            self._log.info("waiting for running jobs", jobs=jobs, hint=hint)
+        else:
+            self._log.warning("third interrupt: killing; the next start gives its jobs back")
+            self._end(INTERRUPTED)
+            exit_process(INTERRUPTED)
+
+    def _go_quiet(self) -> None:
+        self._log.info("quiet: no new jobs; running ones go on until the stop")
+        self._quiet = True
+        self._send_both(Quiet())
+
+    def _begin_restart(self) -> None:
+        if self._stopping or self._restart.requested:
+            return
+        self._log.info(
+            "restart: running jobs end, or go back after the time-out; then the new code is loaded",
+            at_most=self._config.timeout,
+        )
+        self._restart.requested = True
+        self._restart.report = RestartReport(time.monotonic(), "replacing")
+        self._notifier.reloading()
+        self._child_handle.send(Stop(time.monotonic() + self._config.timeout))
+
+    def _hang_up(self) -> None:
+        self._log.info("hangup: logs go to standard error, so there is no file to reopen")
+
+    def _send_both(self, order: Order) -> None:
+        for handle in self._handles:
+            handle.send(order)
+
+
+def _ignored(_: OneProcess) -> None:
+    """A signal that means nothing here."""
+
+
+_ACTIONS: Final[dict[int, Callable[[OneProcess], None]]] = {
+    signal.SIGTERM: OneProcess._stop,
+    signal.SIGQUIT: OneProcess._stop,
+    signal.SIGINT: OneProcess._interrupt,
+    signal.SIGTSTP: OneProcess._go_quiet,
+    signal.SIGTTIN: lambda one: one._send_both(DumpStacks()),
+    signal.SIGUSR2: OneProcess._begin_restart,
+    signal.SIGHUP: OneProcess._hang_up,
+    signal.SIGURG: lambda one: one._fresh_counts.ask(),
+}
