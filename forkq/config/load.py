@@ -204,12 +204,7 @@ def _build(
 ) -> Config:
     """The Config of the checked settings. A value that was not given is its dataclass's default."""
     values = mapped(settings, lambda setting: setting.value)
-    forkq = values["forkq"]
-    tag = forkq.get("tag", "")
-    forkq["pidfile"] = _pidfile(forkq, environ, folder)
-    forkq["app"] = provided.with_app(forkq.get("app", ()))
-    state_dir = forkq.get("state_dir") or default_state_dir(environ, folder, tag)
-    forkq["state_dir"] = folder / state_dir
+    forkq = _with_places(values["forkq"], environ, folder)
     rules = rulebook(values, source)
     shared = {key: forkq[key] for key in INHERITED if key in forkq}
     recycling = {key: forkq.pop(key) for key in RECYCLING if key in forkq}
@@ -239,6 +234,17 @@ def _build(
     )
     _check_together(config)
     return config
+
+
+def _with_places(table: dict[str, Any], environ: Mapping[str, str], folder: Path) -> dict[str, Any]:
+    """The values of ``[forkq]``, with its app, pidfile and folder of state where none is given."""
+    state_dir = table.get("state_dir") or default_state_dir(environ, folder, table.get("tag", ""))
+    return {
+        **table,
+        "pidfile": _pidfile(table, environ, folder),
+        "app": provided.with_app(table.get("app", ())),
+        "state_dir": folder / state_dir,
+    }
 
 
 def _redis(table: dict[str, Any], given: Mapping[str, Origin], folder: Path) -> RedisSettings:

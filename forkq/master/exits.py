@@ -351,8 +351,8 @@ class OomKills:
         self._count = count
 
     def claim(self) -> bool:
-        """Whether the kernel has killed a child that has just died of SIGKILL. Each kill explains
-        one death."""
+        """Takes one of the kernel's kills as the cause of a death by SIGKILL: each explains one
+        death. Returns False if there is none left."""
         self.update()
         found = self._unclaimed > 0
         self._unclaimed -= found

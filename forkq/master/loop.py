@@ -151,7 +151,7 @@ class Master:
             self._restart,
             stopping=self._stop_sequence.begun,
             quiet=self._quiet,
-            reported_at=self._fresh_counts.reported_at,
+            reported_at=self._fresh_counts.note_answers(),
         )
 
     def _check_embedded_redis(self) -> None:

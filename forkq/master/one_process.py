@@ -155,7 +155,7 @@ class OneProcess:
             self._restart,
             stopping=self._stopping,
             quiet=self._quiet,
-            reported_at=self._fresh_counts.reported_at,
+            reported_at=self._fresh_counts.note_answers(),
         )
 
     def _next_deadline(self) -> float:

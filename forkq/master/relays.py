@@ -96,10 +96,10 @@ class FreshCounts:
         for child in self._asked:
             child.send(SendBeat(self._asked_at))
 
-    @property
-    def reported_at(self) -> float:
-        """When the counts were last asked for (monotonic) that have arrived from every child, or
-        from all but those that have ended meanwhile; 0 before."""
+    def note_answers(self) -> float:
+        """Notes which children have answered. Returns when the counts were last asked for
+        (monotonic) that have arrived from every child, or from all but those that have ended
+        meanwhile; 0 before."""
         if all(self._has_answered(child) for child in self._asked):
             self._reported_at, self._asked = self._asked_at, []
         return self._reported_at

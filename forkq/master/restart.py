@@ -128,7 +128,7 @@ class Restart:
             self._roll_back(_MASTER, f"cannot fork: {error}")
 
     def _watch_canaries(self, quiet: bool) -> None:
-        failed, proved = self._canaries.failed, self._canaries.have_proved
+        failed, proved = self._canaries.failed, self._canaries.look()
         if failed is not None:
             self._roll_back(*failed)
         elif proved and self.requested:
@@ -243,7 +243,7 @@ class Canaries:
 
     @property
     def due(self) -> float | None:
-        """When ``have_proved`` may have changed with no fact from a canary (monotonic)."""
+        """When ``look`` may find something else with no fact from a canary (monotonic)."""
         return min((one.due for one in self._watched if one.due is not None), default=None)
 
     def begin(self, fixed: Fixed, *, quiet: bool) -> None:
@@ -270,10 +270,9 @@ class Canaries:
         dead = [one for one in self._watched if one.child not in self._children]
         return next(((one.child.name, one.failure) for one in dead), None)
 
-    @property
-    def have_proved(self) -> bool:
-        """Whether each has lived long enough after it was ready, and has ended its first job if it
-        has one."""
+    def look(self) -> bool:
+        """Notes what each has done since the last look. Returns whether each has lived long enough
+        after it was ready, and has ended its first job if it has one."""
         if not self._watched or self.failed:
             return False
         for one in self._watched:

@@ -51,9 +51,9 @@ class BasicPassword:
         mark = self._mark(user, password)
         while (pending := self._pending.get(mark)) is not None:
             await pending.wait()  # another request of the same browser
-        if self._right.has(mark):
+        if self._right.recall(mark):
             return user
-        if self._wrong.has(mark):
+        if self._wrong.recall(mark):
             return None
         return user if await self._is_right(mark, password, _address(request)) else None
 
@@ -89,8 +89,9 @@ class Remembered:
         self._clock = clock
         self._until: OrderedDict[bytes, float] = OrderedDict()
 
-    def has(self, mark: bytes) -> bool:
-        """Whether it is remembered; it is for as long again then."""
+    def recall(self, mark: bytes) -> bool:
+        """Uses a mark, which is then remembered for as long again. Returns False if it was not
+        remembered."""
         if self._until.pop(mark, 0.0) <= self._clock():
             return False
         self.add(mark)

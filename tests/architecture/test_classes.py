@@ -53,7 +53,7 @@ LARGE: Final[dict[str, Size]] = {
     "forkq/clock/main.py:Clock": Size(fields=25),
     "forkq/master/loop.py:Master": Size(fields=24),
     "forkq/master/one_process.py:OneProcess": Size(fields=21),
-    # To be cut: one mind in several classes, or several minds in one.
+    # One connection, whose replies are counted in one place: each method is a way to ask over it.
     "forkq/store/connection.py:RedisConnection": Size(methods=21),
 }
 

@@ -148,9 +148,9 @@ def test_a_right_password_is_forgotten_when_it_is_not_used() -> None:
     remembered.add(b"mark")
     for _ in range(3):
         now[0] += sign_in._REMEMBERED - 1
-        assert remembered.has(b"mark")
+        assert remembered.recall(b"mark")
     now[0] += sign_in._REMEMBERED + 1
-    assert not remembered.has(b"mark")
+    assert not remembered.recall(b"mark")
 
 
 def test_what_is_remembered_is_bounded() -> None:
@@ -159,7 +159,7 @@ def test_what_is_remembered_is_bounded() -> None:
         remembered.add(str(number).encode())
         tries.count(str(number))
     assert len(remembered._until) == len(tries._of) == sign_in._MOST
-    assert remembered.has(str(sign_in._MOST * 2 - 1).encode())
+    assert remembered.recall(str(sign_in._MOST * 2 - 1).encode())
 
 
 def test_a_refusal_says_when_to_come_again(hashing: Hashing) -> None:

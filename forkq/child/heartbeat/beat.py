@@ -146,14 +146,14 @@ class Heartbeat:
         """Waits for the next beat, or news; meanwhile retries what is parked, and sends what jobs
         have reported."""
         while not self._news.asks_for_beat and (left := self._next_beat - time.monotonic()) > 0:
-            pause = min(left, _RETRY_PARKED_EVERY) if self._is_parked_left() else left
+            pause = min(left, _RETRY_PARKED_EVERY) if self._retry_parked_jobs() else left
             if self._news.has_progress:
-                pause = min(pause, self._progress_sent())
+                pause = min(pause, self._send_progress_if_due())
             self._news.wait(pause)
             self._news.clear()
         self._news.answered()
 
-    def _progress_sent(self) -> float:
+    def _send_progress_if_due(self) -> float:
         """Sends the progress, if a second has passed since it was last sent. Returns the seconds
         until it may be sent again."""
         now = time.monotonic()
@@ -162,7 +162,8 @@ class Heartbeat:
             self._attempt(lambda: self._send_progress(self._connection, self._snapshot()))
         return max(0.0, self._progress_at + PROGRESS_EVERY - now)
 
-    def _is_parked_left(self) -> bool:
+    def _retry_parked_jobs(self) -> bool:
+        """Returns whether some are parked still."""
         try:
             return self._retry_parked()
         except Exception as error:  # noqa: BLE001 - a dead heartbeat would cost running jobs
