@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from . import middleware
-from .client import Client
+from .client import Client, replicated
 from .current_job import CurrentJob as JobContext
 from .current_job import current_job, lease_lost
 from .default_client import configure
@@ -96,6 +96,7 @@ __all__ = [
     "on",
     "on_death",
     "on_error",
+    "replicated",
     "stopping",
 ]
 

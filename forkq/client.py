@@ -5,6 +5,9 @@ The first push imports redis-py, which is not light (store/route.py, docs/decisi
 
 from __future__ import annotations
 
+import math
+import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final
@@ -12,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from . import middleware
 from .bulk import in_row, row_encoder, rows_of
 from .errors import ConfigError, ForkqError, InvalidJob, shown
-from .store.route import Access, EncodedJob, Route
+from .store.route import Access, EncodedJob, Route, Wait
 from .wire.keys import Keys
 from .wire.payload import (
     DEFAULT_QUEUE,
@@ -61,7 +64,8 @@ class Client:
 
     Job classes push with the one of ``default_client.py``. It pushes no payload of more than
     ``max_payload_size`` bytes of JSON, or of more than ``max_nesting`` levels. A password that the
-    URL does not have is read from ``password_source`` at each connect.
+    URL does not have is read from ``password_source`` at each connect. A push waits for ``wait``
+    replicas, for ``wait_timeout`` seconds, or for half of ``timeout`` if that is less.
     """
 
     def __init__(
@@ -77,6 +81,8 @@ class Client:
         max_nesting: int = MAX_NESTING,
         rules: Rulebook | None = None,
         password_source: PasswordSource | None = None,
+        wait: int = 0,
+        wait_timeout: float = 0.1,
     ) -> None:
         if url == EMBEDDED:
             raise ConfigError('for the embedded server call forkq.configure("embedded")')
@@ -90,6 +96,8 @@ class Client:
         access = Access(url, prefix, timeout, connect_timeout, password_source)
         self._route = Route(access, self.keys, pool)
         self._servers: Servers | None = None
+        self._wait = wait
+        self._wait_limit = math.ceil(min(wait_timeout, timeout / 2) * 1000)
 
     @property
     def servers(self) -> Servers:
@@ -192,7 +200,8 @@ class Client:
         at = job.pop("at", None)
         if at is None:
             job["enqueued_at"] = now()
-        return EncodedJob(job["jid"], job["queue"], at, self._bounds.dumps(job))
+        wait = job.pop("wait") if "wait" in job else self._wait
+        return EncodedJob(job["jid"], job["queue"], at, self._bounds.dumps(job), wait)
 
     def _each(
         self, base: Payload, rows: Sequence[list[Any]], moments: Sequence[Any]
@@ -204,13 +213,14 @@ class Client:
         """The encoded jobs of a bulk push in which all jobs go to the queue now and no middleware
         may change one: what they share is encoded once."""
         del job["at"]
+        wait = job.pop("wait", self._wait)
         encode = row_encoder({**job, "enqueued_at": now()})
         name, queue, bounds = job["class"], job["queue"], self._bounds
         for job["args"], jid in zip(rows, new_jids(len(rows)), strict=True):
             check_args(job, self._strict)
             payload = encode(job["args"], jid)
             bounds.check(name, payload)
-            yield EncodedJob(jid, queue, None, payload)
+            yield EncodedJob(jid, queue, None, payload, wait)
 
     def _release(self, jobs: Sequence[EncodedJob]) -> None:
         """Writes the jobs, now or when the transaction is committed."""
@@ -223,7 +233,11 @@ class Client:
         self._send(self._route, jobs)
 
     def _send(self, route: Route, jobs: Sequence[EncodedJob]) -> None:
-        route.channel().push(jobs)
+        if jobs and jobs[0].wait:
+            answer = route.channel().push(jobs, Wait(jobs[0].wait, self._wait_limit))
+            note_replicated((job.jid for job in jobs), bool(answer))
+        else:
+            route.channel().push(jobs)
         if self.pushed_to is not None:
             self.pushed_to([jobs[0].queue] if len(jobs) == 1 else {job.queue for job in jobs})
 
@@ -272,3 +286,39 @@ def _enqueued_now(job: EncodedJob) -> EncodedJob:
 
 def _jids(jobs: Sequence[EncodedJob]) -> list[str]:
     return [job.jid for job in jobs]
+
+
+# Whether replicas have the jobs of the latest pushes that waited for them, by jid. A jid is a plain
+# string that apps store, compare and pass on: so the answer is kept beside it.
+_replicated: Final[dict[str, bool]] = {}
+_MOST_REPLICATED: Final = 10_000
+_noting = threading.Lock()
+
+
+def replicated(jid: str | None) -> bool | None:
+    """Whether this job was on as many replicas as its push has waited for, within its time.
+
+    Of a push with ``wait``, in the process that made it: ``Pay.set(wait=1).perform_async(7)``. None
+    if this process pushed no such job, or has pushed 10,000 others since. False means that a
+    failover might lose it now; it is in Redis once, and replicas may have it by now.
+    """
+    return None if jid is None else _replicated.get(jid)
+
+
+def note_replicated(jids: Iterable[str], answer: bool) -> None:
+    """Keeps the answer for the jobs of one push."""
+    with _noting:
+        for jid in jids:
+            _replicated.pop(jid, None)
+            _replicated[jid] = answer
+        while len(_replicated) > _MOST_REPLICATED:
+            del _replicated[next(iter(_replicated))]
+
+
+def _after_fork_in_child() -> None:
+    global _noting  # noqa: PLW0603 - a thread of the parent may hold the old one
+    _noting = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -78,6 +78,8 @@ def use(
         max_nesting=config.max_nesting,
         rules=config.rules,
         password_source=settings.password_source,
+        wait=settings.wait,
+        wait_timeout=settings.wait_timeout,
     )
     _default = client
     return client

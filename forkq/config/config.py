@@ -21,6 +21,7 @@ from ..limits.rules import Rulebook
 from ..wire.password_source import PasswordSource
 from ..wire.payload import DEEPEST, LARGEST, MAX_NESTING, MAX_SIZE
 from ..wire.redis_url import checked_url
+from ..wire.validation import MOST_REPLICAS
 from .capsule import DEFAULT_NAME, Capsule, check_name
 from .cluster_shards import MOST as MOST_CLUSTER_SHARDS
 from .cron_tables import ROWS, Zone
@@ -79,6 +80,13 @@ class RedisSettings:
     )] = 10  # fmt: skip
     connect_timeout: Annotated[NetworkSeconds, Key("Seconds to wait for a connection.")] = 2.0
     timeout: Annotated[NetworkSeconds, Key("Seconds to wait for a reply.")] = 5.0
+    wait: Annotated[int, Meta(ge=0, le=MOST_REPLICAS), Key(
+        "For how many replicas of Redis each push waits ([durability]"
+        "(redis.md#what-a-crash-may-lose)); 0 for none."
+    )] = 0  # fmt: skip
+    wait_timeout: Annotated[NetworkSeconds, Key(
+        "Seconds that a push waits for replicas; at most half of `timeout`."
+    )] = 0.1  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,22 +5,30 @@ route.py imports this module, and redis-py with it, at the first push.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from time import monotonic, sleep
-from typing import Final
+from typing import Final, TypeVar
 
 from ..errors import ServerUnavailable
 from ..wire.keys import Keys
+from ..wire.redis_url import redacted_url
 from .connection import RedisConnection, RedisError
 from .pool import RedisPool
-from .push_steps import Push
+from .push_steps import Push, WaitingPush
 from .refusals import failure
-from .route import Access, EncodedJob
+from .route import Access, EncodedJob, Wait
 
 # Seconds between two tries to push while the slot of a cluster moves.
 _FIRST_PAUSE: Final = 0.01
 _LONGEST_PAUSE: Final = 0.25
+_UNCONFIRMED: Final = (
+    "replicas of Redis at %s do not confirm a push in time (wait, wait_timeout): %s; it is in "
+    "Redis, and pushes go on"
+)
+AnyPush = TypeVar("AnyPush", bound=Push)
+_log: Final = logging.getLogger("forkq")
 
 
 class RedisChannel:
@@ -31,25 +39,19 @@ class RedisChannel:
         self._timeout = access.timeout
         self._keys = keys
         self._pool = RedisPool(**access._asdict(), size=size)
+        self._confirms = True
 
-    def push(self, jobs: Sequence[EncodedJob]) -> None:
+    def push(self, jobs: Sequence[EncodedJob], wait: Wait | None = None) -> bool | None:
         """Sends the jobs, in batches of which several are under way at a time. Stops at the first
         that fails, and raises ServerUnavailable with the jids that are surely in Redis, and those
-        that may be. While the slot of a cluster moves, it waits as long as for a reply."""
+        that may be. While the slot of a cluster moves, it waits as long as for a reply. With
+        ``wait`` it returns whether so many replicas have the jobs."""
         if not jobs:
-            return
-        push = Push(jobs, self._keys)
-        try:
-            self._carry_out(push)
-            deadline, pause = monotonic() + self._timeout, 0.0
-            while push.go_on():
-                self._pool.close()  # the pooled connections lead to the old master, too
-                push.is_patient = monotonic() < deadline
-                sleep(pause)
-                pause = min(_LONGEST_PAUSE, 2 * pause + _FIRST_PAUSE)
-                self._carry_out(push)
-        except RedisError as error:
-            raise self._failure(error, push) from error
+            return None
+        if wait is not None:
+            return self._replicated(self._push(WaitingPush(jobs, self._keys, wait)))
+        self._push(Push(jobs, self._keys))
+        return None
 
     @contextmanager
     def connection(self) -> Iterator[RedisConnection]:
@@ -64,6 +66,21 @@ class RedisChannel:
         """Closes the idle connections."""
         self._pool.close()
 
+    def _push(self, push: AnyPush) -> AnyPush:
+        """Carries a push out, and returns it. Raises ServerUnavailable."""
+        try:
+            self._carry_out(push)
+            deadline, pause = monotonic() + self._timeout, 0.0
+            while push.go_on():
+                self._pool.close()  # the pooled connections lead to the old master, too
+                push.is_patient = monotonic() < deadline
+                sleep(pause)
+                pause = min(_LONGEST_PAUSE, 2 * pause + _FIRST_PAUSE)
+                self._carry_out(push)
+        except RedisError as error:
+            raise self._failure(error, push) from error
+        return push
+
     def _carry_out(self, push: Push) -> None:
         """Does all steps of a push that can be done over one connection."""
         connection = self._pool.take()
@@ -74,6 +91,17 @@ class RedisChannel:
                     push.take_replies(replies)
         finally:
             self._pool.give_back(connection)
+
+    def _replicated(self, push: WaitingPush) -> bool:
+        """Whether replicas have the jobs. Logs once that they do not confirm pushes in time, and
+        once that they do again."""
+        if push.replicated != self._confirms:
+            self._confirms, shown = push.replicated, redacted_url(self._url)
+            if push.replicated:
+                _log.warning("replicas of Redis at %s confirm pushes in time again", shown)
+            else:
+                _log.warning(_UNCONFIRMED, shown, push.unconfirmed)
+        return push.replicated
 
     def _failure(self, error: Exception, push: Push) -> ServerUnavailable:
         found = failure(error, self._url, str(push))

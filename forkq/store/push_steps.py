@@ -12,11 +12,12 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any, Final, TypeAlias
 
+from ..units import plural
 from ..wire.keys import Keys
 from .cluster import ELSEWHERE, elsewhere
 from .connection import ResponseError, refused, with_key
 from .redis_py import Command, Packed, pack
-from .route import EncodedJob
+from .route import EncodedJob, Wait
 
 # Jobs that are sent at a time.
 BATCH: Final = 1000
@@ -135,6 +136,53 @@ class Push:
         return pack([command for command, _ in writes]), writes
 
 
+class WaitingPush(Push):
+    """A push that waits for replicas. WAIT travels with the last batch: it is about all that its
+    connection has sent. ``replicated``: whether so many replicas have the jobs; if not,
+    ``unconfirmed`` says why."""
+
+    __slots__ = ("_is_split", "_wait", "replicated", "unconfirmed")
+
+    def __init__(self, jobs: Sequence[EncodedJob], keys: Keys, wait: Wait) -> None:
+        super().__init__(jobs, keys)
+        self._is_split = False  # a failover has come between two of its batches
+        self._wait: Write = (("WAIT", *wait), ())
+        self.replicated = False
+        self.unconfirmed = ""
+
+    def take_replies(self, replies: Sequence[Any]) -> None:
+        """Takes the replies to what was sent first of all that is under way."""
+        if self._under_way[0][-1] is self._wait:
+            self._under_way[0].pop()
+            *replies, reached = replies
+            self._note_replicas(reached)
+        super().take_replies(replies)
+
+    def go_on(self) -> bool:
+        """Prepares to send once more, over a fresh connection, what a server has refused."""
+        goes_on = super().go_on()
+        self._is_split = self._is_split or (goes_on and bool(self.pushed))
+        return goes_on
+
+    def _next_batch(self) -> tuple[Packed, list[Write]]:
+        commands, writes = super()._next_batch()
+        if self._sent == len(self._jobs):
+            writes.append(self._wait)
+            commands += pack([self._wait[0]])
+        return commands, writes
+
+    def _note_replicas(self, reached: Any) -> None:
+        wanted: int = self._wait[0][1]
+        self.replicated = False
+        if isinstance(reached, Exception):
+            self.unconfirmed = f"WAIT is refused ({reached})"
+        elif self._is_split:  # this connection knows nothing of what an earlier one has sent
+            self.unconfirmed = "there was a failover meanwhile"
+        else:
+            self.unconfirmed = f"{plural(reached, 'replica has', 'replicas have')} it"
+            self.replicated = reached >= wanted
+
+
 def _one(job: EncodedJob, keys: Keys) -> tuple[Packed, list[Write]]:
     """The commands that push a single job to a queue, as most pushes do: ``_writes`` for one job,
     without its loops."""
@@ -160,7 +208,7 @@ def _writes(jobs: Sequence[EncodedJob], keys: Keys) -> list[Write]:
     pairs: list[float | bytes] = []
     scheduled: list[str] = []
     queues: dict[str, tuple[list[bytes], list[str]]] = {}
-    for jid, queue, at, payload in jobs:
+    for jid, queue, at, payload, _ in jobs:
         if at is not None:
             pairs += (at, payload)
             scheduled.append(jid)

@@ -36,18 +36,27 @@ _lock = threading.Lock()
 
 
 class EncodedJob(NamedTuple):
-    """A job as it is written to Redis. ``at`` is None if it goes to its queue now."""
+    """A job as it is written to Redis. ``at`` is None if it goes to its queue now. ``wait``: for
+    how many replicas its push waits; all jobs of one push have the same."""
 
     jid: str
     queue: str
     at: float | None
     payload: bytes
+    wait: int = 0
+
+
+class Wait(NamedTuple):
+    """For how many replicas a push waits, and for how many milliseconds at most."""
+
+    replicas: int
+    limit: int
 
 
 class Channel(Protocol):
     """The way out of this process: a RedisChannel, or what ``forkq.testing`` puts in its place."""
 
-    def push(self, jobs: Sequence[EncodedJob]) -> None: ...
+    def push(self, jobs: Sequence[EncodedJob], wait: Wait | None = None) -> bool | None: ...
 
     def connection(self) -> AbstractContextManager[RedisConnection]: ...
 

@@ -9,7 +9,7 @@ from functools import partial
 from operator import is_
 from typing import NoReturn
 
-from ..store.route import EncodedJob
+from ..store.route import EncodedJob, Wait
 from .recorded_job import RecordedJob
 
 
@@ -28,14 +28,16 @@ class Recorder:
         """Returns itself: all pushes come here, for each server."""
         return self
 
-    def push(self, jobs: Sequence[EncodedJob]) -> None:
-        """Records the jobs of a push, and performs those that are due if that is the mode."""
+    def push(self, jobs: Sequence[EncodedJob], wait: Wait | None = None) -> bool | None:
+        """Records the jobs of a push, and performs those that are due if that is the mode. Returns
+        that the replicas have them, if it was to wait for that."""
         fresh = [RecordedJob.of(job.payload, job.at) for job in jobs]
         for job in fresh:
             self.add(job)
         for job in fresh if self._at_once else ():
             if job.at is None and self._take(partial(is_, job), 0.0):
                 self._perform_at_once(job)
+        return None if wait is None else True
 
     def _perform_at_once(self, job: RecordedJob) -> None:
         error = self._perform(job)

@@ -27,6 +27,8 @@ _USUAL: Final = frozenset(
 )
 # How many processes a job may kill: their crash records fit into a payload.
 MOST_CRASHES: Final = 100
+# More replicas than any server has.
+MOST_REPLICAS: Final = 100
 # A larger number of seconds is a time stamp by mistake.
 _LONGEST: Final = 1e9
 
@@ -80,6 +82,10 @@ _LIMIT: Final = Values(
 _CRASHES: Final = Values(
     lambda value: type(value) is int and 1 <= value <= MOST_CRASHES,
     f"a whole number from 1 to {MOST_CRASHES}",
+)
+_REPLICAS: Final = Values(
+    lambda value: type(value) is int and 0 <= value <= MOST_REPLICAS,
+    f"a whole number from 0 to {MOST_REPLICAS}",
 )
 _ON_CRASH: Final = Values(
     lambda value: value in ("dead", "requeue", "discard"), "one of dead, requeue, discard"
@@ -146,6 +152,11 @@ class JobOptions(TypedDict, total=False):
     )]
     log_level: Annotated[str, Option(
         "A level that travels in the payload, for other workers.", "none", _TEXT
+    )]
+    wait: Annotated[int, Option(
+        "For how many replicas of Redis a push waits "
+        "([durability](redis.md#what-a-crash-may-lose)); 0 for none.",
+        "`[redis] wait`", _REPLICAS,
     )]
     # fmt: on
 

@@ -44,7 +44,7 @@ class Import(forkq.Job, queue="imports", retry=10):
     ),
     Task(
         "Push jobs",
-        ("forkq.configure", "forkq.Client"),
+        ("forkq.configure", "forkq.Client", "forkq.replicated"),
         """\
 import forkq
 from jobs import Import, welcome
@@ -54,6 +54,7 @@ jid = welcome.perform_async(7)
 welcome.perform_in(3600, 7)  # in an hour
 welcome.perform_bulk([(1,), (2,), (3,)])  # in one round trip
 Import.set(queue="low", retry=False).perform_async("a.csv")
+print("on a replica:", forkq.replicated(jid))  # of a push with .set(wait=1); else None
 client.push({"class": "HardJob", "args": [1], "queue": "ruby"})  # a job of another program
 """,
     ),

@@ -84,6 +84,8 @@ class TestEveryKey:
         cluster_shards = 1
         pool = 20
         connect_timeout = 0.5
+        wait = 1
+        wait_timeout = 0.2
         timeout = 1
         [[redis.shards]]
         name = "exports"
@@ -175,7 +177,8 @@ class TestEveryKey:
             state_dir=Path("/srv/state"),
             redis=RedisSettings(
                 url="rediss://u@db:6380/4", prefix="shop:", pool=20, connect_timeout=0.5,
-                timeout=1.0, password_source=PasswordSource(Path("/run/secrets/redis")),
+                timeout=1.0, wait=1, wait_timeout=0.2,
+                password_source=PasswordSource(Path("/run/secrets/redis")),
             ),
             log=LogSettings(
                 level="error", format="json", takeover=True, max_job_lines=0, done_every=100,
@@ -324,7 +327,7 @@ class TestUnknownKeys:
         assert line == (
             "FILE: redis.pol: unknown key, the nearest valid one is redis.pool "
             "(valid here: url, password_file, password_command, prefix, cluster_shards, pool, "
-            "connect_timeout, timeout, shards)"
+            "connect_timeout, timeout, wait, wait_timeout, shards)"
         )
 
     @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import pytest
 from redis import exceptions
 
 from forkq.store.connection import DamagedKey
-from forkq.store.push_steps import BATCH, Push
-from forkq.store.route import EncodedJob
+from forkq.store.push_steps import BATCH, Push, WaitingPush
+from forkq.store.route import EncodedJob, Wait
 from forkq.wire.keys import Keys
 
 KEYS = Keys("app:")
@@ -106,6 +106,52 @@ def test_a_push_goes_on_with_its_other_batches_after_a_failover() -> None:
     push.take_replies([1] * 4)
     assert (push.next_step(), push.go_on()) == (None, False)
     assert len(push.pushed) == 2 * BATCH
+
+
+def waited(*refused: int) -> WaitingPush:
+    """A push of three batches that waits for a replica. The first connection refuses some of them;
+    the second takes these."""
+    push, batch = WaitingPush(jobs(3 * BATCH), KEYS, Wait(1, 100)), 0
+    while (step := push.next_step()) is not None or push.go_on():
+        replies: list[object] = [1] * (step[2] if step else 0)
+        if replies:
+            if batch in refused:
+                replies[:2] = [READ_ONLY, READ_ONLY]
+            push.take_replies(replies)
+            batch += 1
+    assert len(push.pushed) == 3 * BATCH
+    return push
+
+
+def test_a_push_waits_for_replicas_once_with_its_last_batch() -> None:
+    push = WaitingPush(jobs(BATCH + 1), KEYS, Wait(2, 100))
+    first, *_ = push.next_step() or (b"",)
+    last, answers, awaited = push.next_step() or (b"", 0, 0)
+    assert names(first) == [b"SADD", b"LPUSH"]
+    assert decoded(last)[-1] == [b"WAIT", b"2", b"100"]
+    assert (answers, awaited) == (3, 2)
+    push.take_replies([1, 1])
+    push.take_replies([1, 1, 1])
+    assert (push.next_step(), push.go_on()) == (None, False)
+    assert (push.replicated, push.unconfirmed) == (False, "1 replica has it")
+    assert len(push.pushed) == BATCH + 1
+
+
+def test_after_a_failover_no_push_is_called_replicated_that_two_servers_took() -> None:
+    """WAIT on the second connection knows nothing of the jobs that the first one has sent."""
+    assert waited().replicated is True
+    assert waited(0, 1, 2).replicated is True
+    assert waited(2).replicated is False
+    assert waited(2).unconfirmed == "there was a failover meanwhile"
+
+
+def test_a_refused_wait_fails_no_push() -> None:
+    push = WaitingPush(jobs(1), KEYS, Wait(1, 100))
+    push.next_step()
+    push.take_replies([1, 1, exceptions.NoPermissionError("no permissions")])
+    assert (push.next_step(), push.go_on(), push.replicated) == (None, False, False)
+    assert push.unconfirmed == "WAIT is refused (no permissions)"
+    assert push.pushed == ("0",)
 
 
 def test_a_refusal_that_stands_ends_the_push_after_what_is_under_way() -> None:
