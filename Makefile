@@ -61,12 +61,13 @@ test-deps: $(AXE) ## install the Debian packages that some tests need, as root o
 			"(no root rights, or its index is out of reach); tests that need it are skipped"; \
 	done
 
-check: $(VENV)/.dev ## lint, formatting, types, layers, links and documented names
+check: $(VENV)/.dev ## lint, formatting, types, layers, keys of scripts, links and documented names
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/lint-imports --no-logo
 	@$(VENV)/bin/python -m tests.support.api_page --check
+	@$(VENV)/bin/python -m pytest -n0 -q tests/architecture/test_lua_keys.py
 	@$(MKDOCS)
 
 # Never with --quiet: mkdocs then counts no warnings, and a broken link would pass.

@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 from ..errors import ServerUnavailable
 from ..wire.keys import Keys
 from ..wire.redis_url import redacted_url
+from .cluster import SlotElsewhere
 from .connection import RedisConnection, RedisError
 from .pool import RedisPool
 from .push_steps import Push, WaitingPush
@@ -55,12 +56,36 @@ class RedisChannel:
 
     @contextmanager
     def connection(self) -> Iterator[RedisConnection]:
-        """A pooled connection. What goes wrong with it is raised as ServerUnavailable."""
+        """A pooled connection. What goes wrong with it is raised as ServerUnavailable. In a cluster
+        it leads to the node that has the slot now; while that moves, this waits as for a reply."""
         try:
-            with self._pool.connection() as connection:
+            connection = self._pool.take()
+            if connection.in_cluster:
+                connection = self._current(connection)
+            try:
                 yield connection
+            finally:
+                self._pool.give_back(connection)
         except RedisError as error:
             raise failure(error, self._url) from error
+
+    def _current(self, connection: RedisConnection) -> RedisConnection:
+        """This connection to a node of a cluster, or another one if the slot has left that node.
+
+        It asks before the caller sends anything: a node refuses each command by itself, so what it
+        has refused in part could not be sent again."""
+        deadline, pause = monotonic() + self._timeout, 0.0
+        while True:
+            try:
+                connection.pipeline([("ZCARD", self._keys.schedule)])  # also scrapers may do that
+                return connection
+            except SlotElsewhere:
+                self._pool.close()
+                if monotonic() >= deadline:
+                    raise
+            sleep(pause)
+            pause = min(_LONGEST_PAUSE, 2 * pause + _FIRST_PAUSE)
+            connection = self._pool.take()
 
     def close(self) -> None:
         """Closes the idle connections."""

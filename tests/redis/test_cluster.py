@@ -106,6 +106,43 @@ def test_a_push_follows_the_slot(client: forkq.Client, slot: Slot) -> None:
     assert slot.redis.llen(KEYS.queue("q")) == 5002
 
 
+def test_a_read_and_a_command_follow_the_slot(client: forkq.Client, slot: Slot) -> None:
+    """Over the pooled connection to the node that had it; each failed once after a move."""
+    client.push(JOB)
+    server = client.servers.default
+    assert api.Queue("q", server).size == 1
+    slot.move()
+    assert api.Queue("q", server).size == 1
+    slot.move()
+    assert api.Queue("q", server).pause()
+    slot.move()
+    assert server.ask_at_once(("LLEN", KEYS.queue("q")), ("SCARD", KEYS.paused)) == [1, 1]
+
+
+def test_a_read_waits_while_the_slot_moves(client: forkq.Client, slot: Slot) -> None:
+    client.push(JOB)
+    slot.begin_move()
+    found: list[int] = []
+    reader = threading.Thread(
+        target=lambda: found.append(api.Queue("q", client.servers.default).size)
+    )
+    reader.start()
+    wait_until(lambda: refusals(slot.here) > 0, what="a refusal")
+    slot.end_move()
+    reader.join()
+    assert found == [1]
+
+
+def test_a_read_gives_up_if_the_slot_moves_for_too_long(client: forkq.Client, slot: Slot) -> None:
+    client.push(JOB)
+    slot.begin_move()
+    began = time.monotonic()
+    with pytest.raises(ServerUnavailable, match="its slot moves"):
+        _ = api.Queue("q", client.servers.default).size
+    assert time.monotonic() - began >= 2.0, "as long as for a reply"
+    slot.end_move()
+
+
 def test_a_push_waits_while_the_slot_moves(client: forkq.Client, slot: Slot) -> None:
     """Each job is pushed once."""
     slot.redis.sadd(KEYS.queues, "q")
