@@ -11,7 +11,7 @@ from typing import Any, Final
 from .celery_words import CELERY
 from .dramatiq_words import DRAMATIQ
 from .rq_words import RQ
-from .source import Source, imported, is_decorator, jobs_of, last_name
+from .source import Source, imported, is_decorator, jobs_of, last_name, packages_imported
 from .words import Words
 
 LIBRARIES: Final = (CELERY, RQ, DRAMATIQ)
@@ -22,6 +22,17 @@ PUSHES: Final = frozenset(
     {"delay", "apply_async", "send_task", "send", "send_with_options"}
     | {"enqueue", "enqueue_call", "enqueue_in", "enqueue_at"}
 )
+# Packages without a list of words: each import leads to a section of one page.
+OTHERS: Final[Mapping[str, str]] = {
+    "huey": "huey",
+    "taskiq": "taskiq",
+    "saq": "saq-and-arq",
+    "arq": "saq-and-arq",
+    "apscheduler": "apscheduler",
+    "django_apscheduler": "apscheduler",
+    "django_rq": "django-rq",
+    "django_celery_beat": "django-celery-beat",
+}
 _WIDTH: Final = 76
 _DOCS: Final = "https://github.com/forkq/forkq/blob/main/docs/"
 
@@ -61,7 +72,21 @@ def places(sources: Sequence[Source]) -> list[ToMigrate]:
             scan = _Scan(source, words, own, others - own)
             scan.visit(source.tree)
             found |= scan.found
+    for source in sources:
+        found |= _imports_of_others(source)
     return sorted(found)
+
+
+def _imports_of_others(source: Source) -> set[ToMigrate]:
+    """The imports of libraries without a list of words."""
+    return {
+        ToMigrate(
+            str(source.path), line, package, f"import of {package}",
+            (f"see docs/from-others.md#{OTHERS[package]}",),
+        )
+        for package, line in packages_imported(source.tree)
+        if package in OTHERS
+    }  # fmt: skip
 
 
 def _used(sources: Sequence[Source], words: Words) -> bool:

@@ -68,6 +68,15 @@ def imported(tree: ast.Module, packages: frozenset[str]) -> dict[str, str]:
     return found
 
 
+def packages_imported(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Each package that the file imports, or imports from, and the line."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((_root(alias.name), node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield _root(node.module or ""), node.lineno
+
+
 def jobs_of(tree: ast.Module, words: Words) -> set[str]:
     """The names of the functions that one of the library's decorators stands on."""
     own = imported(tree, words.packages)

@@ -1,4 +1,4 @@
-"""``forkq adopt``: what to change in a code base that uses Celery, RQ or Dramatiq."""
+"""``forkq adopt``: what to change in a code base that uses another library."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ from .output import echo, echo_objects
 def adopt(paths: Sequence[Path], wants_json: bool) -> int:
     """List what to change in a code base that uses Celery, RQ or Dramatiq.
 
-    Reads the Python files below PATH; imports nothing, changes nothing. Each place has file and
-    line, what stands there, and what to write instead. A file that cannot be parsed is told on
-    standard error and skipped.
+    Of Huey, Taskiq, SAQ, arq, APScheduler, django-rq and django-celery-beat it finds the imports,
+    and names the section of the documents about them. Reads the Python files below PATH; imports
+    nothing, changes nothing. Each place has file and line, what stands there, and what to write
+    instead. A file that cannot be parsed is told on standard error and skipped.
 
     Exit codes: 0 if there is nothing to change, 1 if there are places, 2 if PATH is wrong.
     """
@@ -43,7 +44,7 @@ def adopt(paths: Sequence[Path], wants_json: bool) -> int:
 
 def _text(found: Sequence[ToMigrate], files: int) -> str:
     if not found:
-        return f"nothing to change: no use of Celery, RQ or Dramatiq in {files} Python files"
+        return f"nothing to change: no use of a library that it knows in {files} Python files"
     changed = len({place.file for place in found})
     summary = f"{plural(len(found), 'place')} to change, in {changed} of {files} Python files"
     return "\n".join([*map(str, found), "", summary])

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from forkq.adopt.scan import OTHERS
 from forkq.cli.adopt import adopt
+from tests.support.documents import ROOT, anchors
 from tests.support.printed import objects
 
 CELERY = {
@@ -258,3 +260,15 @@ def test_a_path_that_is_not_there_is_refused(tmp_path: Path) -> None:
     result = CliRunner().invoke(adopt, [str(tmp_path / "nowhere")])
     assert result.exit_code == 2
     assert "does not exist" in result.output
+
+
+def test_an_import_of_a_smaller_library_leads_to_its_section(tmp_path: Path) -> None:
+    """And each section is there, under a heading of its own."""
+    there = anchors(ROOT / "docs" / "from-others.md")
+    assert set(OTHERS.values()) <= there
+    for package, section in OTHERS.items():
+        result = run(tmp_path, {"uses.py": f"import os\nfrom {package}.parts import thing\n"})
+        assert result.return_value == 1
+        address = f"https://github.com/forkq/forkq/blob/main/docs/from-others.md#{section}"
+        place = f"{tmp_path / 'uses.py'}:2  import of {package}  ({package})"
+        assert f"{place}\n    see {address}" in result.stdout
