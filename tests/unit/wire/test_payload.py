@@ -42,15 +42,15 @@ def test_a_property_is_given_all_the_time_it_takes() -> None:
     assert (found.deadline, found.derandomize) == (None, True)
 
 
-@pytest.mark.parametrize(
-    "value",
-    [2**63 - 1, 2**63, 2**64, -(2**63) - 1, 10**29, [], {}, [[]], [{}], {"k": []}, "", "\u2028é😀/",
-     1e-7, 1.0, 1e20, True, None],
-)  # fmt: skip
-def test_integers_of_any_size_and_empty_things_are_unchanged(value: Any) -> None:
-    validate(job(args=[value]))
-    found = loads(dumps(job(args=[value])))["args"][0]
-    assert (type(found), found) == (type(value), value)
+def test_integers_of_any_size_and_empty_things_are_unchanged() -> None:
+    values: list[Any] = [
+        2**63 - 1, 2**63, 2**64, -(2**63) - 1, 10**29, [], {}, [[]], [{}], {"k": []}, "",
+        "\u2028é😀/", 1e-7, 1.0, 1e20, True, None,
+    ]  # fmt: skip
+    for value in values:
+        validate(job(args=[value]))
+        found = loads(dumps(job(args=[value])))["args"][0]
+        assert (type(found), found) == (type(value), value)
 
 
 def test_a_mebibyte_goes_through() -> None:
@@ -58,24 +58,31 @@ def test_a_mebibyte_goes_through() -> None:
     assert loads(dumps(job(args=[text])))["args"] == [text]
 
 
-@pytest.mark.parametrize(
-    "raw",
-    [b"", b" ", b"{", b"{nope", b"[1,2]", b'"abc"', b"42", b"null", b"true", b"{}", b'{"args":[]}',
-     b'{"class":null}', b'{"class":1}', b'{"class":["A"]}', b'{"class":"A"', b'{"class":"A"} x',
-     b'{"class":"A"}{"class":"A"}', b'{"class":"A","args":[NaN]}',
-     b'{"class":"A","args":[Infinity]}',
-     b'{"class":"A","args":[1e400]}', b'{"class":"A","args":["\xff\xfe"]}',
-     b'{"class":"A","\xff":1}',
-     b"\xef\xbb\xbf{}", b"\x80\x04}q\x00.", b"\x00", b"{'class':'A'}", b'{"class":"A",}',
-     b'{"class":"A","args":["\\ud800"]}', b'{"class":"A","args":["\x01"]}',
-     b'{"class":"A","args":[01]}',
-     b'{"class":"A","args":[' + b"1" * 5000 + b"]}",
-     b'{"class":"A","args":' + b"[" * DEEP + b"]" * DEEP + b"}"],
-    ids=lambda raw: repr(raw[:24]),
-)  # fmt: skip
-def test_bytes_that_are_no_job_are_malformed_and_nothing_worse(raw: bytes) -> None:
-    with pytest.raises(MalformedPayload):
+NO_JOBS = [
+    b"", b" ", b"{", b"{nope", b"[1,2]", b'"abc"', b"42", b"null", b"true", b"{}", b'{"args":[]}',
+    b'{"class":null}', b'{"class":1}', b'{"class":["A"]}', b'{"class":"A"', b'{"class":"A"} x',
+    b'{"class":"A"}{"class":"A"}', b'{"class":"A","args":[NaN]}',
+    b'{"class":"A","args":[Infinity]}',
+    b'{"class":"A","args":[1e400]}', b'{"class":"A","args":["\xff\xfe"]}',
+    b'{"class":"A","\xff":1}',
+    b"\xef\xbb\xbf{}", b"\x80\x04}q\x00.", b"\x00", b"{'class':'A'}", b'{"class":"A",}',
+    b'{"class":"A","args":["\\ud800"]}', b'{"class":"A","args":["\x01"]}',
+    b'{"class":"A","args":[01]}',
+    b'{"class":"A","args":[' + b"1" * 5000 + b"]}",
+    b'{"class":"A","args":' + b"[" * DEEP + b"]" * DEEP + b"}",
+]  # fmt: skip
+
+
+def test_bytes_that_are_no_job_are_malformed_and_nothing_worse() -> None:
+    assert [raw[:24] for raw in NO_JOBS if not is_malformed(raw)] == []
+
+
+def is_malformed(raw: bytes) -> bool:
+    try:
         loads(raw)
+    except MalformedPayload:
+        return True
+    return False
 
 
 @given(st.binary())
