@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
 import forkq
+from forkq.config.cluster_shards import prefix_of
 from forkq.wire.keys import Keys
 from tests.process.shared import APP, Journal, wait_events
 from tests.support.cluster import Cluster, slot_of
@@ -17,6 +19,7 @@ from tests.support.waiting import wait_until
 
 KEYS = Keys("{forkq}:")
 CONFIG = f'[redis]\nprefix = "{KEYS.prefix}"\n'
+OF_MAIL = Keys(prefix_of(KEYS.prefix, 1))
 ARGS = ["-w", "2", "-c", "5", "--log-format", "json", "--log-level", "info"]
 
 
@@ -32,10 +35,11 @@ def cluster() -> Iterator[Cluster]:
 class Load:
     """A thread that pushes jobs one by one, and knows which of them were surely pushed."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, keys: Keys = KEYS, queue: str = "default") -> None:
         self.pushed: list[str] = []
         self.refused = 0
-        self._client = forkq.Client(url, prefix=KEYS.prefix)
+        self._queue = queue
+        self._client = forkq.Client(url, prefix=keys.prefix)
         self._thread = threading.Thread(target=self._run)
         self._stop = threading.Event()
         self._thread.start()
@@ -51,7 +55,7 @@ class Load:
     def _run(self) -> None:
         while not self._stop.is_set():
             try:
-                jid = self._client.push({"class": "Quick", "args": [0.002]})
+                jid = self._client.push({"class": "Quick", "args": [0.002], "queue": self._queue})
             except forkq.ServerUnavailable:
                 self.refused += 1
             else:
@@ -97,6 +101,40 @@ def test_a_primary_that_is_killed_loses_no_job(
         wait_until(lambda: len(later.pushed) > 50, deadline=40, what="pushes to the new primary")
     check([*load.pushed, *later.pushed], journal, cluster)
     assert wait_events(forkq, "redis is back", 1)
+    assert forkq.stop() == 0
+
+
+def test_two_shards_follow_their_slots_while_a_queue_moves_between_them(
+    cluster: Cluster, tree: StartTree, journal: Journal
+) -> None:
+    """Both slots go to a node that joins, and back, before it leaves. Programs with the old table
+    push mail to the default shard, those with the new one to s1, and the command brings it
+    there."""
+    url = url_of(cluster)
+    shards = 'cluster_shards = 2\n[[redis.shards]]\nname = "s1"\nqueues = ["mail"]\n'
+    capsule = '[capsules.default]\nqueues = ["default", "mail"]\n'
+    config = f'{CONFIG}url = "{url}"\n{shards}{capsule}'
+    forkq = tree(app=APP, args=ARGS, config=config, env=journal.env)
+    with ExitStack() as stack:
+        places = ((KEYS, "default"), (KEYS, "mail"), (OF_MAIL, "mail"))
+        loads = [stack.enter_context(Load(url, keys, queue)) for keys, queue in places]
+        joined = cluster.add()
+        slots = [slot_of(cluster.nodes[0], keys.queues) for keys in (KEYS, OF_MAIL)]
+        homes = [cluster.owner(slot) for slot in slots]
+        for slot, home in zip(slots, homes, strict=True):
+            cluster.move(slot, home, joined)
+            wait_more(journal, 20)
+        assert forkq.run("shards", "move", "mail", "s1", "--no-wait").returncode in (0, 1)
+        for slot, home in zip(slots, homes, strict=True):
+            cluster.move(slot, joined, home)
+            wait_more(journal, 20)
+        cluster.forget(joined)
+        wait_more(journal, 20)
+    found = forkq.run("shards", "move", "mail", "s1")
+    assert found.returncode == 0, found.stderr
+    check([jid for load in loads for jid in load.pushed], journal, cluster)
+    left = cluster.owner(slots[0]).cli("EXISTS", KEYS.queue("mail"), KEYS.inflight("mail"))
+    assert left == 0
     assert forkq.stop() == 0
 
 
