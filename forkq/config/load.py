@@ -279,7 +279,7 @@ def _check_one_process(config: Config) -> None:
     if len(config.own_capsules) > 1 or config.shards:
         what = "[[redis.shards]]" if config.shards else "more than one capsule"
         raise ConfigError(f'{place}: "one" process cannot serve {what}; leave `processes` out')
-    ending = ("job_hard_timeout", "kill_silent_after", *RECYCLING)
+    ending = ("job_hard_timeout", *RECYCLING)
     for key in ("workers", *ending):
         if (found := _given(config, key)) is not None:
             why = "ends no child" if key in ending else "has one child"

@@ -8,6 +8,7 @@ docs/internals.md how a job and a signal travel.
 
 from __future__ import annotations
 
+import faulthandler
 import signal
 import time
 from collections.abc import Callable
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 _TICK: Final = 1.0
 _CLOCK_LIMIT: Final = 1.0
 _BOOT_LIMIT: Final = 300.0
+# The loop may be late by a sleep or two on a busy host.
+_SHORTEST_ALARM: Final = 3.0
 
 
 @dataclass(slots=True)
@@ -123,7 +126,14 @@ class OneProcess:
             if self._embedded is not None:
                 self._embedded.check()
             self._show_state()
+            self._set_alarm()
         return self._finish()
+
+    def _set_alarm(self) -> None:
+        """Has the process end, with its stacks in standard error, if this loop does not come back
+        within ``kill_silent_after``: a job holds the interpreter, which the alarm does not need."""
+        if limit := self._config.kill_silent_after:
+            faulthandler.dump_traceback_later(max(limit, _SHORTEST_ALARM), exit=True)
 
     def _start(self) -> None:
         self._signals.install()
@@ -164,6 +174,7 @@ class OneProcess:
 
     def _finish(self) -> int:
         """The child has ended: executes the next program, or returns the exit code."""
+        faulthandler.cancel_dump_traceback_later()
         has_ended = self._child.ended(_CLOCK_LIMIT)
         self._clock_handle.send(Stop(0.0))
         self._clock.ended(_CLOCK_LIMIT)

@@ -202,6 +202,21 @@ def test_a_job_that_kills_the_process_is_buried_and_its_neighbours_run(
     assert len(journal.runs()[bad]) == 2 + 6  # until it is a suspect, and alone: small-mode.md
 
 
+def test_a_job_that_holds_the_interpreter_ends_the_process_if_that_is_wanted(
+    redis: Redis, redis_server: Server, tree: StartTree, journal: Journal
+) -> None:
+    """With the stacks of all threads, so that the log says which job it was."""
+    env = {**journal.env, "FORKQ_KILL_SILENT_AFTER": "3", "FORKQ_SILENT_AFTER": "3"}
+    forkq = tree(redis_server, app=APP, args=ONE, env=env)
+    jid = push(redis_server, "Hold", 600)
+    journal.wait("begin", [jid])
+    assert forkq.wait() == 1
+    assert "in hold" in forkq.log_text()
+    assert leased(redis) == [jid]
+    forkq.start()  # it may not become ready: the job holds it again
+    wait_until(lambda: len(journal.runs()[jid]) == 2, what="its second run")
+
+
 @pytest.fixture
 def notified() -> Iterator[socket.socket]:
     """What systemd is: a socket that takes messages."""

@@ -23,7 +23,6 @@ def test_one_process_has_one_child_and_all_else_of_a_configuration(loaded: Loade
         ("max_jobs = 9", 'FILE: forkq.max_jobs: processes = "one" ends no child; leave max_jobs'),
         ('max_memory = "1GB"', 'FILE: forkq.max_memory: processes = "one" ends no child'),
         ("job_hard_timeout = 5", "FILE: forkq.job_hard_timeout: processes"),
-        ("kill_silent_after = 60", "FILE: forkq.kill_silent_after: processes"),
         ("[capsules.default]\nmax_age = 60", "FILE: capsules.default.max_age: processes"),
         (
             '[capsules.default]\n[capsules.mail]\nqueues = ["mail"]',
