@@ -175,8 +175,8 @@ class Keys:
 
     @property
     def arrived(self) -> str:
-        """Hash: ``QUEUE ID`` -> number of the last page of that move that has arrived here. It does
-        not expire, as ``moves``."""
+        """Hash: ``QUEUE ID`` -> ``NUMBER SHA1`` of the last page of that move that has arrived
+        here. It does not expire, as ``moves``."""
         return f"{self.prefix}forkq:arrived"
 
     def _key_of_queue(self, name: str, what: str) -> str:

@@ -64,7 +64,7 @@ def move(forkq: ForkqTree) -> subprocess.Popen[str]:
 
 def arrived(redis: Redis) -> int:
     """How many pages the new shard has."""
-    return sum(map(int, redis.hvals(KEYS.arrived)))
+    return sum(int(page.split()[0]) for page in redis.hvals(KEYS.arrived))
 
 
 def kill_after_a_page(forkq: ForkqTree, new: Redis) -> int:

@@ -137,6 +137,43 @@ def test_all_of_a_queue_moves_in_order(client: ShardedClient, redis: Redis) -> N
     assert set(left["cron"]) == {b"other"}
 
 
+def test_a_failover_of_the_old_shard_loses_no_job_that_it_still_has(
+    client: ShardedClient, redis: Redis
+) -> None:
+    """A replica that lacks the latest pages becomes the master. Their numbers come again."""
+    redis.rpush(HERE.queue("mail"), *map(payload, "abcdef"))
+    replicas: list[dict[bytes, bytes]] = []
+
+    def replicate(_: QueueMove) -> None:
+        keys = [key for key in redis.scan_iter() if not key.startswith(THERE.prefix.encode())]
+        replicas.append({key: redis.dump(key) or b"" for key in keys})
+
+    QueueMove("mail", server("default"), server("new"), replicate).run(wait=False)
+    for key, value in replicas[0].items():
+        redis.restore(key, 0, value, replace=True)
+    redis.lpush(HERE.queue("mail"), *map(payload, "gh"))
+    one = move()
+    moved = [json.loads(raw)["jid"] for raw in redis.lrange(THERE.queue("mail"), 0, -1)]
+    assert set(moved) == set("abcdefgh")
+    assert one.counts["queued"] == 6, "c to f are moved twice, and lost by no one"
+    assert not redis.exists(HERE.queue("mail"), HERE.moving("mail"))
+
+
+def test_a_full_shard_takes_no_page(client: ShardedClient, redis: Redis) -> None:
+    """Else a move would fill it far beyond its limit, until the host is out of memory."""
+    redis.rpush(HERE.queue("mail"), *map(payload, "abc"))
+    take = QueueMove("mail", server("default"), server("new"), lambda _: None)
+    used = redis.info("memory")["used_memory"]
+    redis.config_set("maxmemory", used // 2)
+    try:
+        with pytest.raises((ForkqError, ServerUnavailable), match="maxmemory"):
+            take.run(wait=False)
+    finally:
+        redis.config_set("maxmemory", 0)
+    assert not redis.exists(THERE.queue("mail"))
+    assert move().counts["queued"] == 3
+
+
 class Calls:
     """Counts the calls of a move, and kills the process before or after one of them."""
 

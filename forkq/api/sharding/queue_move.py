@@ -130,17 +130,27 @@ class QueueMove:
         names = (keys.arrived, *self._places(keys, page.kind, there=True))
         arguments = (self._queue, page.move, page.number, page.kind, *page.values)
         with _on(self._target):
-            self._target.run(MOVE_PUT, names, arguments)
+            is_late = self._target.run(MOVE_PUT, names, arguments) < 0
+        if is_late:
+            return self._deliver_renamed(page)
         if self._close(page, "arrived"):
             self.counts[page.kind] += len(page.values) // _VALUES[page.kind]
         self._told(self)
         return 1
 
-    def _close(self, page: _MovePage, how: str) -> int:
+    def _deliver_renamed(self, page: _MovePage) -> int:
+        """Brings a page to the target under a new name of the move, if it is still under way: then
+        a failover of the source has lost the numbers of later pages, and this one has not arrived.
+        """
+        self._close(page, "renamed")
+        return self._deliver(self._take("", ()))
+
+    def _close(self, page: _MovePage, how: Literal["arrived", "back", "renamed"]) -> int:
         keys = self._source.keys
         names = (keys.moves, keys.moving(self._queue), *self._places(keys, page.kind)[:2])
+        arguments = (self._queue, page.move, page.number, how, new_jid())
         with _on(self._source):
-            return int(self._source.run(MOVE_CLOSE, names, (self._queue, page.number, how)))
+            return int(self._source.run(MOVE_CLOSE, names, arguments))
 
     def _places(
         self, keys: Keys, kind: Kind | Literal[""], *, there: bool = False

@@ -6,7 +6,8 @@
 --       [7] the names of the paused ones
 -- ARGV  [1] the queue   [2] the name of the move   [3] the number of the page   [4] what is in it
 --       then the page, as move_take.lua gives it
--- Returns 1, or 0 if this page, or a later one of the move, is here already.
+-- Returns 1, 0 if this page is here already, or -1 if another page with its number, or a later one of
+-- the move, is: so this call comes late, or the other shard has forgotten pages in a failover.
 --
 -- The number stays for ever, so that a call that comes late, however late, puts nothing here. Jobs of a
 -- list go to its end where jobs are fetched: before those that were pushed here meanwhile, and before the
@@ -15,9 +16,11 @@
 local unpack = table.unpack or unpack -- Lua 5.4 has the former
 local field = ARGV[1] .. ' ' .. ARGV[2]
 local number, kind = tonumber(ARGV[3]), ARGV[4]
-if number <= tonumber(redis.call('HGET', KEYS[1], field) or 0) then return 0 end
+local page = ARGV[3] .. ' ' .. redis.sha1hex(table.concat(ARGV, '\n', 5))
+local latest = redis.call('HGET', KEYS[1], field) or '0 '
+if latest == page then return 0 end
+if number <= tonumber(latest:match('^%d+')) then return -1 end
 
-redis.call('HDEL', KEYS[1], '') -- a full server takes a write after a removal
 local function add_to_list()
   redis.call('RPUSH', KEYS[2], unpack(ARGV, 5))
   redis.pcall('SADD', KEYS[3], ARGV[1])
@@ -43,5 +46,5 @@ elseif kind == 'periodic' then
 else
   for i = 5, #ARGV, 2 do redis.call('ZADD', KEYS[2], ARGV[i], ARGV[i + 1]) end
 end
-redis.call('HSET', KEYS[1], field, ARGV[3])
+redis.call('HSET', KEYS[1], field, page)
 return 1
