@@ -137,6 +137,16 @@ def test_all_of_a_queue_moves_in_order(client: ShardedClient, redis: Redis) -> N
     assert set(left["cron"]) == {b"other"}
 
 
+def test_more_periodic_jobs_than_one_script_can_move(client: ShardedClient, redis: Redis) -> None:
+    api.cron.add("job-0", "@daily", "J", queue="mail", server=server("default"))
+    definition = redis.hget(HERE.cron, "job-0")
+    assert definition is not None
+    names = [f"job-{n}" for n in range(2000)]
+    redis.hset(HERE.cron, mapping=dict.fromkeys(names, definition))
+    assert move().counts["periodic"] == len(names)
+    assert redis.hlen(THERE.cron) == len(names)
+
+
 def test_a_failover_of_the_old_shard_loses_no_job_that_it_still_has(
     client: ShardedClient, redis: Redis
 ) -> None:

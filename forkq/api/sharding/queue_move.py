@@ -23,7 +23,7 @@ from ...wire.payload import DEFAULT_QUEUE, loads_head, new_jid
 from ..changes import set_key
 from ..cron import ORIGIN
 from ..entry import JobEntry
-from ..pages import SetPages
+from ..pages import PAGE, SetPages
 
 # What a page may have in it.
 Kind: TypeAlias = Literal["queued", "suspects", "scheduled", "retrying", "dead", "periodic"]
@@ -98,7 +98,9 @@ class QueueMove:
                 moved += pages
         for location in SETS:
             moved += sum(self._move(location, members) for members in self._members(location))
-        return moved + self._move("periodic", self._periodic())
+        added = self._periodic()
+        some = (added[first : first + 2 * PAGE] for first in range(0, len(added), 2 * PAGE))
+        return moved + sum(self._move("periodic", page) for page in some)
 
     def _move(self, kind: Kind, asked: Sequence[Any]) -> int:
         """Moves one page, and those that another process has under way. Returns how many."""
