@@ -76,7 +76,8 @@ def trials(keys: Keys, now: float) -> list[Trial]:
 def trials_by_hand(keys: Keys, now: float) -> list[Trial]:
     """The tasks of the scripts that only commands, pages and the API use, under keys of their own:
     who runs jobs may lack the rights for them."""
-    return list(_Story(keys, now).found_and_moved())
+    story = _Story(keys, now)
+    return [*story.found_and_moved(), *story.given_to_another_shard()]
 
 
 def _payload(number: int) -> bytes:
@@ -195,6 +196,30 @@ class _Story:
         yield Trial(Call(scripts.JOBS_MOVE, [queue, *fixed], deletes), [1])
         back = [kept[0], queue, keys.queues, keys.suspects("q"), keys.suspected]
         yield Trial(Call(scripts.JOBS_RESTORE, back, ["list", "q"]), 1)
+
+    def given_to_another_shard(self) -> Iterator[Trial]:
+        """A page of a queue leaves and arrives. Its new place is on this server, too."""
+        keys, queue, name = self._keys, self._keys.queue("m"), "move"
+        page = [keys.moves, keys.moving("m")]
+        yield Trial(("LPUSH", queue, _FIRST, _SECOND), 2)
+        yield Trial(
+            Call(
+                scripts.MOVE_TAKE,
+                [*page, queue, keys.suspected],
+                ["m", "queued", name, 0, 10, _MUCH],
+            ),
+            [name.encode(), b"1", b"queued", [_SECOND, _FIRST]],
+        )
+        puts = [keys.arrived, keys.queue("n"), keys.queues, keys.suspected]
+        put = Call(scripts.MOVE_PUT, puts, ["m", name, 1, "queued", _SECOND, _FIRST])
+        yield Trial(put, 1)
+        yield Trial(put, 0)
+        arrived = ["m", name, 1, "arrived", ""]
+        yield Trial(Call(scripts.MOVE_CLOSE, [*page, queue, keys.suspected], arrived), 1)
+        of_queue = [queue, keys.suspects("m"), keys.inflight("m"), keys.moving("m")]
+        names = [keys.moves, keys.queues, keys.paused, keys.paused_by, keys.controlled]
+        rules = [keys.control("m"), keys.bucket("m"), keys.turn("m")]
+        yield Trial(Call(scripts.MOVE_END, [*names, *of_queue, *rules], ["m"]), 1)
 
     def periodic(self) -> Iterator[Trial]:
         """A periodic job is published, ticks, and ends; and a clock leads."""
