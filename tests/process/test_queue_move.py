@@ -130,7 +130,7 @@ def test_ctrl_c_stops_a_move_that_waits_for_jobs(
     command = move(forkq)
     with servers.old.client() as old:
         wait_until(
-            lambda: any(c["cmd"] == "hlen" for c in old.client_list()),
+            lambda: any(c["cmd"] == "llen" for c in old.client_list()),
             what="the command that waits",
         )
     command.send_signal(2)
