@@ -3,7 +3,7 @@ needs this."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -125,9 +125,25 @@ class Servers:
 
 def first_found(where: Server | Servers, look: Callable[[Server], F | None]) -> F | None:
     """What ``look`` finds on the first server where it finds something. A server that is down hides
-    no other one; but if no other server has it, the ServerUnavailable of that server is raised."""
+    no other one; but if no other server has it, the ServerUnavailable of that server is raised.
+
+    A job whose queue moves may go to a server where ``look`` has been already. So all servers are
+    looked at once more if a queue has ever moved between them."""
+    servers = (where,) if isinstance(where, Server) else tuple(where)
+    found = _first_found(servers, look)
+    if found is None and len(servers) > 1 and any(map(_has_moves, servers)):
+        return _first_found(servers, look)
+    return found
+
+
+def _has_moves(server: Server) -> bool:
+    [count] = server.ask_leniently(("HLEN", server.keys.moves))
+    return bool(count)
+
+
+def _first_found(servers: Iterable[Server], look: Callable[[Server], F | None]) -> F | None:
     down: ServerUnavailable | None = None
-    for server in [where] if isinstance(where, Server) else where:
+    for server in servers:
         try:
             found = look(server)
         except ServerUnavailable as error:

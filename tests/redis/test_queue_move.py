@@ -19,7 +19,7 @@ from forkq.api.sharding import queue_move
 from forkq.api.sharding.queue_move import QueueMove
 from forkq.config.load import load
 from forkq.errors import ForkqError, ServerUnavailable
-from forkq.servers import Server
+from forkq.servers import Server, first_found
 from forkq.sharded_client import ShardedClient
 from forkq.wire.keys import Keys
 from tests.redis.shell import Shell
@@ -255,6 +255,26 @@ def test_a_move_that_is_killed_anywhere_goes_on(
             late()
         assert (contents(redis, THERE), contents(redis, HERE)) == expected, f"late: {number}"
     assert killed > 40
+
+
+def test_a_job_is_found_that_goes_where_the_search_has_been(
+    client: ShardedClient, redis: Redis
+) -> None:
+    """The queue moves back to the default shard, which is looked at first."""
+    redis.sadd(THERE.queues, "mail")
+    redis.rpush(THERE.queue("mail"), payload("j1"))
+    looked_at: list[str] = []
+
+    def look(at: Server) -> object:
+        looked_at.append(at.name)
+        found = api.find("j1", at)
+        if looked_at == ["default"]:
+            QueueMove("mail", server("new"), server("default"), lambda _: None).run(wait=True)
+        return found
+
+    assert first_found(client.servers, look) is not None
+    assert looked_at == ["default", "new", "default"]
+    assert first_found(client.servers, lambda at: None) is None
 
 
 def test_two_processes_may_move_one_queue_at_once(client: ShardedClient, redis: Redis) -> None:
