@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import replace
+
 from . import middleware
 from .bulk import in_row, row_encoder, rows_of
 from .errors import ConfigError, ForkqError, InvalidJob, shown
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
 
 # Where a program defines its own jobs; multiprocessing calls it by the second name.
 _PROGRAMS: Final = ("__main__.", "__mp_main__.")
+# What no two jobs share, and may be given all the same.
+_UNSHARED: Final = ("jid", "created_at")
 
 
 class Transactions:
@@ -114,10 +118,20 @@ class Client:
         InvalidJob for a job that could never run, ServerUnavailable if Redis cannot be reached (the
         text says whether the job may be in Redis), or ServerRefused if Redis refuses the push.
         """
-        encoded = self._encoded(_with_defaults(job))
-        if encoded is not None:
-            self._release([encoded])
-        return encoded and encoded.jid
+        return self._push(with_defaults(job))
+
+    def push_from(self, template: Payload, args: list[Any]) -> str | None:
+        """``push`` of a job with these arguments. ``with_defaults`` has made ``template``: what all
+        pushes of a job class share is checked once."""
+        if middleware.pushes.members:
+            given = {**template, "args": args}
+            for key in _UNSHARED:
+                if given[key] is None:
+                    del given[key]
+            return self.push(given)
+        job = template.copy()
+        job["args"] = args
+        return self._push(job)
 
     def push_on_commit(self, job: Payload) -> str | None:
         """Pushes a job when the database transaction of this thread is committed; never if it is
@@ -131,10 +145,10 @@ class Client:
     def push_later(self, job: Payload, wait: Callable[[Callable[[], None]], object]) -> str | None:
         """Checks and encodes ``job`` now, and gives ``wait`` a function that pushes it. Returns the
         jid, or None if a middleware vetoed the push."""
-        encoded = self._encoded(_with_defaults(job))
+        encoded = self._encoded(with_defaults(job))
         if encoded is not None:
             wait(lambda: self._write([_enqueued_now(encoded)]))
-        return encoded and encoded.jid
+        return None if encoded is None else encoded.jid
 
     @middleware.around_push
     def push_bulk(self, job: Payload) -> list[str]:
@@ -146,7 +160,7 @@ class Client:
         in Redis (``pushed``) and of those that may be (``unknown``).
         """
         rows, moments = rows_of(job)
-        base = _with_defaults({**job, "at": None, "args": []})
+        base = with_defaults({**job, "at": None, "args": []})
         alike = job.get("at") is None and not middleware.client.members
         encoded: list[EncodedJob | None] = []
         with in_row(encoded):
@@ -183,25 +197,40 @@ class Client:
         rules = self._rules or Rulebook()
         return Server(connection, keys, self._bounds, rules, self.push, **named)
 
+    def _push(self, job: Payload) -> str | None:
+        encoded = self._encoded(job)
+        if encoded is None:
+            return None
+        self._release((encoded,))
+        return encoded.jid
+
     def _encoded(self, job: Payload) -> EncodedJob | None:
         """The EncodedJob of ``job``, which has its defaults, after the client middleware; None if
         the middleware vetoed it. The caller must not use ``job`` afterwards."""
-        check_args(job, self._strict)
-        if "at" in job:
-            _set_time(job)
+        stamp = self._complete(job)
         if middleware.client.members:
             changed = middleware.client.run(job, lambda: job)
             if changed is None:
                 return None
-            check_shape(changed)
-            check_args(changed, self._strict)
-            job = {**changed}
-            _set_time(job)
+            job = with_defaults({**changed} if isinstance(changed, dict) else changed)
+            stamp = self._complete(job)
         at = job.pop("at", None)
         if at is None:
-            job["enqueued_at"] = now()
+            job["enqueued_at"] = stamp
         wait = job.pop("wait") if "wait" in job else self._wait
         return EncodedJob(job["jid"], job["queue"], at, self._bounds.dumps(job), wait)
+
+    def _complete(self, job: Payload) -> float:
+        """Checks the arguments, and adds what no two jobs share. Returns the time."""
+        check_args(job, self._strict)
+        stamp = now()
+        if job["jid"] is None:
+            job["jid"] = new_jid()
+        if job["created_at"] is None:
+            job["created_at"] = stamp
+        if "at" in job:
+            _set_time(job)
+        return stamp
 
     def _each(
         self, base: Payload, rows: Sequence[list[Any]], moments: Sequence[Any]
@@ -214,7 +243,10 @@ class Client:
         may change one: what they share is encoded once."""
         del job["at"]
         wait = job.pop("wait", self._wait)
-        encode = row_encoder({**job, "enqueued_at": now()})
+        job["enqueued_at"] = stamp = now()
+        if job["created_at"] is None:
+            job["created_at"] = stamp
+        encode = row_encoder(job)
         name, queue, bounds = job["class"], job["queue"], self._bounds
         for job["args"], jid in zip(rows, new_jids(len(rows)), strict=True):
             check_args(job, self._strict)
@@ -229,26 +261,25 @@ class Client:
         else:
             self._write(jobs)
 
-    def _write(self, jobs: Sequence[EncodedJob]) -> None:
-        self._send(self._route, jobs)
-
-    def _send(self, route: Route, jobs: Sequence[EncodedJob]) -> None:
+    def _write(self, jobs: Sequence[EncodedJob], route: Route | None = None) -> None:
+        """Pushes the jobs to the server at the end of ``route``: that of this client by default."""
+        channel = (route or self._route).channel()
         if jobs and jobs[0].wait:
-            answer = route.channel().push(jobs, Wait(jobs[0].wait, self._wait_limit))
+            answer = channel.push(jobs, Wait(jobs[0].wait, self._wait_limit))
             note_replicated((job.jid for job in jobs), bool(answer))
         else:
-            route.channel().push(jobs)
+            channel.push(jobs)
         if self.pushed_to is not None:
             self.pushed_to([jobs[0].queue] if len(jobs) == 1 else {job.queue for job in jobs})
 
 
-def _with_defaults(job: Payload) -> Payload:
-    """A new dict: ``job``, and defaults for the keys that it leaves out. Raises InvalidJob for a
-    value that no job can have."""
+def with_defaults(job: Payload) -> Payload:
+    """A new dict: ``job``, and defaults for the keys that it leaves out: None for what no two jobs
+    share. Raises InvalidJob for a value that no job can have."""
     if type(job) is not dict:
         kind = type(job).__name__  # its value may be a secret, here and below
         raise InvalidJob(f'a job is a dict like {{"class": "Name", "args": []}}, not a {kind}')
-    made = {"retry": True, "queue": DEFAULT_QUEUE, "jid": new_jid(), "created_at": now(), **job}
+    made = {"retry": True, "queue": DEFAULT_QUEUE, **job}
     check_shape(made)
     if made["class"].startswith(_PROGRAMS):
         raise InvalidJob(
@@ -256,6 +287,8 @@ def _with_defaults(job: Payload) -> Payload:
             "by that name; define it in a module, import that here, and name the module in "
             "`forkq start -r`"
         )
+    for key in _UNSHARED:
+        made.setdefault(key, None)
     return made
 
 
@@ -281,7 +314,8 @@ def _enqueued_now(job: EncodedJob) -> EncodedJob:
     """``job`` without the time that it has waited for the commit: that is no time in the queue."""
     if job.at is not None:
         return job
-    return job._replace(payload=dumps({**loads(job.payload), "enqueued_at": now()}))
+    payload = dumps({**loads(job.payload), "enqueued_at": now()})
+    return replace(job, payload=payload)
 
 
 def _jids(jobs: Sequence[EncodedJob]) -> list[str]:

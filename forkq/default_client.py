@@ -193,12 +193,14 @@ def _warn_of_unserved_queues(client: Client, config: Config) -> None:
 
     names = config.queue_names if _has_capsules(config) else ()
     checks = {
-        shard.name: UnservedQueues(shard.url, Keys(shard.prefix), names, shard.password_source)
+        shard.name: UnservedQueues(
+            shard.url, Keys(shard.prefix), names, shard.password_source
+        ).look_for
         for shard in config.shards
     }
     if not checks:
         source = config.redis.password_source
-        checks = {"": UnservedQueues(address(config), client.keys, names, source)}
+        checks = {"": UnservedQueues(address(config), client.keys, names, source).look_for}
     client.pushed_to = checks[""] if not config.shards else partial(_check_queues, config, checks)
 
 

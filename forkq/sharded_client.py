@@ -53,7 +53,7 @@ class ShardedClient(Client):
         ]
         return Servers(made, self._shard)
 
-    def _write(self, jobs: Sequence[EncodedJob]) -> None:
+    def _write(self, jobs: Sequence[EncodedJob], route: Route | None = None) -> None:
         """Pushes to each shard the jobs of its queues. A shard that fails keeps no other one from
         its jobs."""
         by_shard: dict[str, list[EncodedJob]] = {}
@@ -63,7 +63,7 @@ class ShardedClient(Client):
         pushed: list[str] = []
         for name, part in by_shard.items():
             try:
-                self._send(self._routes[name], part)
+                super()._write(part, self._routes[name])
                 pushed += [job.jid for job in part]
             except ServerUnavailable as error:
                 failed.append((name, error))

@@ -50,7 +50,7 @@ class RedisChannel:
         if not jobs:
             return None
         if wait is not None:
-            return self._replicated(self._push(WaitingPush(jobs, self._keys, wait)))
+            return self._replicated(self._push(WaitingPush(jobs, self._keys, wait=wait)))
         self._push(Push(jobs, self._keys))
         return None
 
@@ -95,13 +95,8 @@ class RedisChannel:
         """Carries a push out, and returns it. Raises ServerUnavailable."""
         try:
             self._carry_out(push)
-            deadline, pause = monotonic() + self._timeout, 0.0
-            while push.go_on():
-                self._pool.close()  # the pooled connections lead to the old master, too
-                push.is_patient = monotonic() < deadline
-                sleep(pause)
-                pause = min(_LONGEST_PAUSE, 2 * pause + _FIRST_PAUSE)
-                self._carry_out(push)
+            if push.go_on():
+                self._send_again(push)
         except RedisError as error:
             raise self._failure(error, push) from error
         return push
@@ -110,12 +105,24 @@ class RedisChannel:
         """Does all steps of a push that can be done over one connection."""
         connection = self._pool.take()
         try:
-            while (step := push.next_step()) is not None:
-                replies = connection.step(*step)
-                if replies:
-                    push.take_replies(replies)
+            step = push.next_step()
+            while step is not None:
+                commands, answers, awaited = step
+                step = push.next_step(connection.step(commands, answers, awaited))
         finally:
             self._pool.give_back(connection)
+
+    def _send_again(self, push: Push) -> None:
+        """Sends what was refused over fresh connections, until nothing is left of it."""
+        deadline, pause = monotonic() + self._timeout, 0.0
+        is_left = True
+        while is_left:
+            self._pool.close()  # the pooled connections lead to the old master, too
+            push.is_patient = monotonic() < deadline
+            sleep(pause)
+            pause = min(_LONGEST_PAUSE, 2 * pause + _FIRST_PAUSE)
+            self._carry_out(push)
+            is_left = push.go_on()
 
     def _replicated(self, push: WaitingPush) -> bool:
         """Whether replicas have the jobs. Logs once that they do not confirm pushes in time, and

@@ -240,17 +240,18 @@ class RedisConnection:
 
     @property
     def reusable(self) -> bool:
-        """Whether another caller may have it: it is open, awaits no reply, and is no parent's."""
-        return self._connection is not None and not self._unread and self._pid == os.getpid()
+        """Whether another caller in the process that has opened it may have it: it is open, and
+        awaits no reply."""
+        return self._connection is not None and not self._unread
 
-    def stale(self) -> bool:
-        """Whether an idle connection must not be used: it is not ``reusable``, or the server closed
-        it or sent something."""
+    def stale(self, *, look: bool = True) -> bool:
+        """Whether an idle connection must not be used: it is not ``reusable``, another process has
+        opened it, or, if one is to ``look``, the server has closed it or sent something."""
         connection = self._connection
         if connection is None or self._unread or self._pid != os.getpid():
             return True
         try:
-            return connection.can_read()
+            return look and connection.can_read()
         except ConnectionLost:
             return True
 

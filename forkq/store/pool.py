@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from time import monotonic
+from typing import Final
 
 from ..wire.password_source import PasswordSource
 from .connection import RedisConnection
+
+# Seconds. A connection that was given back so lately is lent without a look at its socket, which
+# costs a system call. The next command takes longer than that, and the server may hang up during it
+# just as well. A server that ends what is idle (``timeout`` in redis.conf) counts whole seconds.
+_FRESH: Final = 0.0001
 
 
 class RedisPool:
@@ -32,7 +39,8 @@ class RedisPool:
             connect_timeout=connect_timeout,
             password_source=password_source,
         )
-        self._idle: deque[RedisConnection] = deque(maxlen=size)
+        # Each with the time when it came back, in seconds of the monotonic clock.
+        self._idle: deque[tuple[RedisConnection, float]] = deque(maxlen=size)
 
     @contextmanager
     def connection(self) -> Iterator[RedisConnection]:
@@ -47,12 +55,12 @@ class RedisPool:
     def take(self) -> RedisConnection:
         """A connected connection, for ``give_back`` afterwards. For a push: ``connection`` is a
         generator, and costs more than taking and giving back."""
-        while self._idle:
+        while True:
             try:
-                connection = self._idle.pop()
+                connection, since = self._idle.pop()
             except IndexError:
-                break  # another thread has taken the last one
-            if not connection.stale():
+                break
+            if not connection.stale(look=monotonic() - since > _FRESH):
                 return connection
             connection.close()
         connection = self._make()
@@ -60,13 +68,14 @@ class RedisPool:
         return connection
 
     def give_back(self, connection: RedisConnection) -> None:
-        """Keeps the connection for the next caller, or closes it."""
+        """Keeps the connection for the next caller, or closes it. In a forked child, ``take`` finds
+        that it is the parent's."""
         if connection.reusable and len(self._idle) != self._idle.maxlen:
-            self._idle.append(connection)
+            self._idle.append((connection, monotonic()))
         else:
             connection.close()
 
     def close(self) -> None:
         """Closes what is idle."""
         while self._idle:
-            self._idle.pop().close()
+            self._idle.pop()[0].close()

@@ -6,11 +6,12 @@ do so without one. forkq sends a job twice only where Redis has refused it befor
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Any, Final, TypeAlias
+
+import msgspec
 
 from ..units import plural
 from ..wire.keys import Keys
@@ -30,52 +31,45 @@ Write: TypeAlias = "tuple[Command, Sequence[str]]"
 Step: TypeAlias = "tuple[Packed, int, int]"
 
 
-class Push:
+class Push(msgspec.Struct):
     """One push: what to do next, and which jobs are in Redis.
 
-    The channel that carries it out does each ``next_step``, and gives the replies to
-    ``take_replies``, until there is no step. Then ``go_on`` says whether it goes on over a fresh
-    connection.
+    The channel that carries it out does one step after the other, and gives the replies that a step
+    awaits to ``next_step``, until there is none. Then ``go_on`` says whether it goes on over a
+    fresh connection.
     """
 
-    __slots__ = (
-        *("_again", "_done", "_jobs", "_keys", "_lost", "_refusals", "_resent", "_sent"),
-        *("_under_way", "is_patient"),
-    )
+    _jobs: Sequence[EncodedJob]
+    _keys: Keys
+    # What a cluster has refused may be sent again and again: its slot moves, or is being moved.
+    is_patient: bool = False
+    _sent: int = 0  # how many of the jobs
+    _under_way: list[list[Write]] = []  # their replies are still to be read
+    _done: list[Write] = []  # Redis has confirmed them
+    _lost: list[Write] = []  # refused by a server that has lost its role (a failover)
+    _again: list[Write] = []  # what is sent next, for the second time
+    _resent: list[Write] | None = None
+    _refusals: tuple[Exception, ...] = ()  # those that stand
 
-    def __init__(self, jobs: Sequence[EncodedJob], keys: Keys) -> None:
-        self._jobs = jobs
-        self._keys = keys
-        self._sent = 0  # how many of ``jobs``
-        self._under_way: deque[list[Write]] = deque()  # their replies are still to be read
-        self._done: list[Write] = []  # Redis has confirmed them
-        self._lost: list[Write] = []  # refused by a server that has lost its role (a failover)
-        self._again: list[Write] = []  # what is sent next, for the second time
-        self._resent = self._again
-        self._refusals: list[Exception] = []  # those that stand
-        # What a cluster has refused may be sent again and again: its slot moves, or is being moved.
-        self.is_patient = False
-
-    def next_step(self) -> Step | None:
-        """What to send and to read now. After a refusal nothing more is sent, but what is on its
-        way is read. None if there is nothing to do on this connection."""
-        under_way = self._under_way
-        is_stopped = self._lost or self._refusals
-        if not self._again and (is_stopped or self._sent == len(self._jobs)):
+    def next_step(self, replies: Sequence[Any] = ()) -> Step | None:
+        """Takes the replies that the last step has awaited. Returns what to send and to read now.
+        After a refusal nothing more is sent, but what is on its way is read. None if there is
+        nothing to do on this connection."""
+        under_way, total = self._under_way, len(self._jobs)
+        if replies:
+            writes = under_way.pop(0)
+            for reply in replies:
+                if type(reply) is not int and isinstance(reply, ResponseError):
+                    self._note_refusals(writes, replies)
+                    break
+            else:
+                self._done += writes
+        if not self._again and (self._sent == total or self._lost or self._refusals):
             return (b"", 0, len(under_way[0])) if under_way else None
         commands, writes = self._next_batch()
         under_way.append(writes)
-        is_to_be_filled = self._sent < len(self._jobs) and len(under_way) < _UNDER_WAY
+        is_to_be_filled = self._sent < total and len(under_way) < _UNDER_WAY
         return commands, len(writes), 0 if is_to_be_filled else len(under_way[0])
-
-    def take_replies(self, replies: Sequence[Any]) -> None:
-        """Takes the replies to what was sent first of all that is under way."""
-        writes = self._under_way.popleft()
-        for reply in replies:
-            if isinstance(reply, ResponseError):
-                self._note_refusals(writes, replies)
-                return
-        self._done += writes
 
     def go_on(self) -> bool:
         """Prepares to send once more, over a fresh connection, what a server has refused that has
@@ -119,7 +113,7 @@ class Push:
             elif refused(reply) and (writes is not self._resent or self._waits_for(reply)):
                 self._lost.append(write)
             else:
-                self._refusals.append(with_key(reply, write[0]))
+                self._refusals += (with_key(reply, write[0]),)
 
     def _waits_for(self, reply: ResponseError) -> bool:
         return self.is_patient and isinstance(reply, ELSEWHERE)
@@ -128,35 +122,38 @@ class Push:
         if self._again:
             writes, self._again = self._again, []
             return pack([command for command, _ in writes]), writes
-        jobs = self._jobs[self._sent : self._sent + BATCH]
-        self._sent += len(jobs)
-        if len(jobs) == 1 and jobs[0].at is None:
-            return _one(jobs[0], self._keys)
+        jobs, sent = self._jobs, self._sent
+        if len(jobs) > BATCH:
+            jobs = jobs[sent : sent + BATCH]
+        self._sent = sent + len(jobs)
+        if len(jobs) == 1 and jobs[0].at is None:  # most pushes
+            [job] = jobs
+            payload = job.payload
+            beginning, announcement, key = _way_into(self._keys.prefix, job.queue)
+            commands = b"%b$%d\r\n%b\r\n" % (beginning, len(payload), payload)
+            return commands, [announcement, (("LPUSH", key, payload), (job.jid,))]
         writes = _writes(jobs, self._keys)
         return pack([command for command, _ in writes]), writes
 
 
-class WaitingPush(Push):
+class WaitingPush(Push, kw_only=True):
     """A push that waits for replicas. WAIT travels with the last batch: it is about all that its
     connection has sent. ``replicated``: whether so many replicas have the jobs; if not,
     ``unconfirmed`` says why."""
 
-    __slots__ = ("_is_split", "_wait", "replicated", "unconfirmed")
+    wait: Wait
+    replicated: bool = False
+    unconfirmed: str = ""
+    _is_split: bool = False  # a failover has come between two of its batches
 
-    def __init__(self, jobs: Sequence[EncodedJob], keys: Keys, wait: Wait) -> None:
-        super().__init__(jobs, keys)
-        self._is_split = False  # a failover has come between two of its batches
-        self._wait: Write = (("WAIT", *wait), ())
-        self.replicated = False
-        self.unconfirmed = ""
-
-    def take_replies(self, replies: Sequence[Any]) -> None:
-        """Takes the replies to what was sent first of all that is under way."""
-        if self._under_way[0][-1] is self._wait:
+    def next_step(self, replies: Sequence[Any] = ()) -> Step | None:
+        """Takes the reply to WAIT beside the others. Returns what to send and to read now; the last
+        batch has WAIT behind it."""
+        if replies and self._under_way[0][-1][0] == self._command:
             self._under_way[0].pop()
             *replies, reached = replies
             self._note_replicas(reached)
-        super().take_replies(replies)
+        return super().next_step(replies)
 
     def go_on(self) -> bool:
         """Prepares to send once more, over a fresh connection, what a server has refused."""
@@ -167,12 +164,15 @@ class WaitingPush(Push):
     def _next_batch(self) -> tuple[Packed, list[Write]]:
         commands, writes = super()._next_batch()
         if self._sent == len(self._jobs):
-            writes.append(self._wait)
-            commands += pack([self._wait[0]])
+            writes.append((self._command, ()))
+            commands += pack([self._command])
         return commands, writes
 
+    @property
+    def _command(self) -> Command:
+        return ("WAIT", *self.wait)
+
     def _note_replicas(self, reached: Any) -> None:
-        wanted: int = self._wait[0][1]
         self.replicated = False
         if isinstance(reached, Exception):
             self.unconfirmed = f"WAIT is refused ({reached})"
@@ -180,16 +180,7 @@ class WaitingPush(Push):
             self.unconfirmed = "there was a failover meanwhile"
         else:
             self.unconfirmed = f"{plural(reached, 'replica has', 'replicas have')} it"
-            self.replicated = reached >= wanted
-
-
-def _one(job: EncodedJob, keys: Keys) -> tuple[Packed, list[Write]]:
-    """The commands that push a single job to a queue, as most pushes do: ``_writes`` for one job,
-    without its loops."""
-    beginning, announcement, key = _way_into(keys.prefix, job.queue)
-    payload = job.payload
-    commands = b"%b$%d\r\n%b\r\n" % (beginning, len(payload), payload)
-    return commands, [announcement, (("LPUSH", key, payload), (job.jid,))]
+            self.replicated = reached >= self.wait.replicas
 
 
 @lru_cache(maxsize=1000)
@@ -208,14 +199,14 @@ def _writes(jobs: Sequence[EncodedJob], keys: Keys) -> list[Write]:
     pairs: list[float | bytes] = []
     scheduled: list[str] = []
     queues: dict[str, tuple[list[bytes], list[str]]] = {}
-    for jid, queue, at, payload, _ in jobs:
-        if at is not None:
-            pairs += (at, payload)
-            scheduled.append(jid)
+    for job in jobs:
+        if job.at is not None:
+            pairs += (job.at, job.payload)
+            scheduled.append(job.jid)
         else:
-            payloads, jids = queues.setdefault(queue, ([], []))
-            payloads.append(payload)
-            jids.append(jid)
+            payloads, jids = queues.setdefault(job.queue, ([], []))
+            payloads.append(job.payload)
+            jids.append(job.jid)
     writes: list[Write] = []
     if scheduled:
         writes.append((("ZADD", keys.schedule, *pairs), scheduled))

@@ -69,6 +69,7 @@ _LONGEST_PASSWORD: Final = 65_536  # bytes
 _READ_SIZE: Final = 65_536  # bytes; a longer reply takes several reads
 _MORE: Final = object()  # stands for a reply that has not arrived in full
 _TEXTS: Final = frozenset({bytes, str})
+_PLAIN: Final = frozenset({int, bytes})  # types of most replies
 _NUMBERS: Final = frozenset({int, float})
 _ARGUMENTS: Final = ", with args beginning with:"
 _OPTIONS: Final[dict[str, Any]] = {
@@ -158,10 +159,14 @@ class RawConnection:
         """The next ``count`` replies, as bytes. What the server refuses is an error among them;
         what it says of the connection as a whole is raised. Passes on invalidations."""
         replies: list[Any] = []
+        if not self._reader.has_data():
+            self._receive()
         take = self._reader.gets
         while len(replies) < count:
-            reply = take(False)
-            if reply is _MORE:
+            reply = take()
+            if type(reply) in _PLAIN:
+                replies.append(reply)
+            elif reply is _MORE:
                 self._receive()
             elif type(reply) is PushNotification:
                 self._pass_on(reply)
@@ -205,7 +210,7 @@ class RawConnection:
 
     def _next(self) -> Any:
         """The next thing that the server sends: a reply, an error, or a PushNotification."""
-        while (found := self._reader.gets(False)) is _MORE:
+        while (found := self._reader.gets()) is _MORE:
             self._receive()
         return found
 

@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
+import msgspec
+
 from ..wire.keys import Keys
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ _LATE: Final = (
 _lock = threading.Lock()
 
 
-class EncodedJob(NamedTuple):
+class EncodedJob(msgspec.Struct, frozen=True, gc=False):
     """A job as it is written to Redis. ``at`` is None if it goes to its queue now. ``wait``: for
     how many replicas its push waits; all jobs of one push have the same."""
 

@@ -31,7 +31,7 @@ _THREAD: Final = "forkq-unserved-queues"
 
 
 class UnservedQueues:
-    """``declared``: the queues and patterns that the configuration has. Any thread may call it."""
+    """``declared``: the queues and patterns that the configuration has. Any thread may use it."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class UnservedQueues:
         self._declared = declared
         self._seen: set[str] = set()
 
-    def __call__(self, queues: Iterable[str]) -> None:
+    def look_for(self, queues: Iterable[str]) -> None:
         """Has a thread check the queues among ``queues`` that are new. Never raises. What a test
         records instead of sending it is not checked: that would reach a real server."""
         if self._seen.issuperset(queues) or not reaches_redis(self._url):

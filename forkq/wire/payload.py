@@ -195,8 +195,13 @@ class PayloadBounds(NamedTuple):
 
     def dumps(self, job: Payload) -> bytes:
         """``job`` as JSON. Raises InvalidJob if it cannot be written, or exceeds a bound."""
-        raw = dumps(job)
-        self.check(job["class"], raw)
+        try:
+            raw = encode(job)
+        except UNWRITABLE as error:
+            raise _unwritable_job(job, error) from None
+        # Each level takes two bytes at least: in a short text there is nothing to count.
+        if len(raw) > 2 * self.nesting or len(raw) > self.size:
+            self.check(job["class"], raw)
         return raw
 
     def check(self, job: str, raw: bytes) -> None:
@@ -229,8 +234,7 @@ def dumps(job: Payload) -> bytes:
     try:
         return encode(job)
     except UNWRITABLE as error:
-        name, reason = job.get("class"), _first_unwritable(job) or f"it cannot be written: {error}"
-        raise InvalidJob(f"job {shown(name)}: {reason}") from None
+        raise _unwritable_job(job, error) from None
 
 
 def new_jid() -> str:
@@ -262,6 +266,11 @@ def _by_protocol(value: Any) -> str | None:
     if callable(getattr(value, "model_dump", None)):
         return 'pass value.model_dump(mode="json")'
     return None
+
+
+def _unwritable_job(job: Payload, error: Exception) -> InvalidJob:
+    name, reason = job.get("class"), _first_unwritable(job) or f"it cannot be written: {error}"
+    return InvalidJob(f"job {shown(name)}: {reason}")
 
 
 def _first_unwritable(job: Payload) -> str | None:

@@ -316,6 +316,27 @@ def test_middleware_vetoes_by_returning_none(client: Client, redis: Redis) -> No
     assert [job["jid"] for job in queued(redis)] == jids
 
 
+def test_a_job_that_middleware_makes_gets_what_it_leaves_out(client: Client, redis: Redis) -> None:
+    @middleware.client.append
+    def replace(job: dict[str, Any], call: Callable[[], Any]) -> Any:
+        return {"class": "Other", "args": []}
+
+    jid = client.push({"class": "MyJob", "args": [1], "queue": "low", "retry": 3})
+    [found] = queued(redis)
+    assert shape(found) == shape(QUEUED)
+    assert (found["class"], found["jid"]) == ("Other", jid)
+
+
+def test_what_middleware_makes_must_be_a_job(client: Client, redis: Redis) -> None:
+    @middleware.client.append
+    def replace(job: dict[str, Any], call: Callable[[], Any]) -> Any:
+        return [job]
+
+    with pytest.raises(InvalidJob, match=r"a job is a dict like .*, not a list"):
+        client.push({"class": "MyJob", "args": []})
+    assert redis.dbsize() == 0
+
+
 def test_what_middleware_makes_of_a_job_is_validated_again(client: Client, redis: Redis) -> None:
     @middleware.client.append
     def spoil(job: dict[str, Any], call: Callable[[], Any]) -> Any:

@@ -18,17 +18,16 @@ PUSHES = 20
 async def carry_out(push: Push, server: Server) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     replies = hiredis.Reader()
-    while (step := push.next_step()) is not None:
+    found: list[object] = []
+    while (step := push.next_step(found)) is not None:
         commands, _, awaited = step
         writer.write(commands)
-        found: list[object] = []
+        found = []
         while len(found) < awaited:
             if (reply := replies.gets()) is False:
                 replies.feed(await reader.read(65_536))
             else:
                 found.append(reply)
-        if found:
-            push.take_replies(found)
     writer.close()
     await writer.wait_closed()
 

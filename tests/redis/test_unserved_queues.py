@@ -104,7 +104,7 @@ def test_a_check_that_gets_no_answer_delays_no_push_and_is_no_error(
         monkeypatch.setattr(unserved_queues, "_TIMEOUT", 60.0)
         client = forkq.configure()
         url = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
-        client.pushed_to = unserved_queues.UnservedQueues(url, client.keys, ())
+        client.pushed_to = unserved_queues.UnservedQueues(url, client.keys, ()).look_for
         push("low")
         running = [each.name for each in threading.enumerate()]
         assert "forkq-unserved-queues" in running  # it still waits, and the push has returned

@@ -15,6 +15,7 @@ import pytest
 
 import forkq
 from forkq import default_client, registry
+from forkq.client import with_defaults
 from forkq.current_job import (
     CurrentJob,
     enter_job,
@@ -37,6 +38,11 @@ class FakeClient:
     def push(self, job: dict[str, Any]) -> str | None:
         self.pushed.append(job)
         return "j" * 24
+
+    def push_from(self, template: dict[str, Any], args: list[Any]) -> str | None:
+        defaults = with_defaults({"class": "X", "args": []})
+        own = {key: value for key, value in template.items() if value != defaults.get(key, ...)}
+        return self.push({**own, "args": args})
 
     def push_bulk(self, job: dict[str, Any]) -> list[str]:
         self.pushed.append(job)
