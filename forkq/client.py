@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
@@ -209,6 +210,7 @@ class Client:
         the middleware vetoed it. The caller must not use ``job`` afterwards."""
         stamp = self._complete(job)
         if middleware.client.members:
+            _unshare(job)
             changed = middleware.client.run(job, lambda: job)
             if changed is None:
                 return None
@@ -290,6 +292,14 @@ def with_defaults(job: Payload) -> Payload:
     for key in _UNSHARED:
         made.setdefault(key, None)
     return made
+
+
+def _unshare(job: Payload) -> None:
+    """Copies the options of ``job``, which a middleware may change in place: its class has them,
+    too."""
+    for key, value in job.items():
+        if key != "args" and isinstance(value, list | dict):
+            job[key] = deepcopy(value)
 
 
 def _set_time(job: Payload) -> None:

@@ -316,6 +316,26 @@ def test_middleware_vetoes_by_returning_none(client: Client, redis: Redis) -> No
     assert [job["jid"] for job in queued(redis)] == jids
 
 
+def test_middleware_that_adds_to_an_option_changes_no_later_job(
+    client: Client, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(default_client, "_default", client)
+    monkeypatch.setattr(registry, "_jobs", {})
+
+    @forkq.job(name="Mail", tags=["mail"])
+    def mail() -> None: ...
+
+    @middleware.client.append
+    def tag(job: dict[str, Any], call: Callable[[], Any]) -> Any:
+        job["tags"].append("eu")
+        return call()
+
+    mail.perform_async()
+    mail.perform_async()
+    mail.perform_bulk([[], []])
+    assert [job["tags"] for job in queued(redis)] == [["mail", "eu"]] * 4
+
+
 def test_a_job_that_middleware_makes_gets_what_it_leaves_out(client: Client, redis: Redis) -> None:
     @middleware.client.append
     def replace(job: dict[str, Any], call: Callable[[], Any]) -> Any:
