@@ -210,12 +210,10 @@ class Client:
         the middleware vetoed it. The caller must not use ``job`` afterwards."""
         stamp = self._complete(job)
         if middleware.client.members:
-            _unshare(job)
-            changed = middleware.client.run(job, lambda: job)
+            changed = _through_middleware(job)
             if changed is None:
                 return None
-            job = with_defaults({**changed} if isinstance(changed, dict) else changed)
-            stamp = self._complete(job)
+            job, stamp = changed, self._complete(changed)
         at = job.pop("at", None)
         if at is None:
             job["enqueued_at"] = stamp
@@ -246,8 +244,7 @@ class Client:
         del job["at"]
         wait = job.pop("wait", self._wait)
         job["enqueued_at"] = stamp = now()
-        if job["created_at"] is None:
-            job["created_at"] = stamp
+        job["created_at"] = job["created_at"] or stamp
         encode = row_encoder(job)
         name, queue, bounds = job["class"], job["queue"], self._bounds
         for job["args"], jid in zip(rows, new_jids(len(rows)), strict=True):
@@ -283,15 +280,29 @@ def with_defaults(job: Payload) -> Payload:
         raise InvalidJob(f'a job is a dict like {{"class": "Name", "args": []}}, not a {kind}')
     made = {"retry": True, "queue": DEFAULT_QUEUE, **job}
     check_shape(made)
-    if made["class"].startswith(_PROGRAMS):
-        raise InvalidJob(
-            f"job {shown(made['class'])} is defined in the program itself, and no worker knows it "
-            "by that name; define it in a module, import that here, and name the module in "
-            "`forkq start -r`"
-        )
+    _refuse_program(made["class"])
     for key in _UNSHARED:
         made.setdefault(key, None)
     return made
+
+
+def _refuse_program(name: str) -> None:
+    """Raises InvalidJob for a job that only its own program knows."""
+    if name.startswith(_PROGRAMS):
+        raise InvalidJob(
+            f"job {shown(name)} is defined in the program itself, and no worker knows it "
+            "by that name; define it in a module, import that here, and name the module in "
+            "`forkq start -r`"
+        )
+
+
+def _through_middleware(job: Payload) -> Payload | None:
+    """What the client middleware makes of a job, with its defaults; None if it vetoes the push."""
+    _unshare(job)
+    changed = middleware.client.run(job, lambda: job)
+    if changed is None:
+        return None
+    return with_defaults({**changed} if isinstance(changed, dict) else changed)
 
 
 def _unshare(job: Payload) -> None:
