@@ -14,5 +14,10 @@ for number = 1, tonumber(ARGV[8]) do
   if found < count then answer[1] = 1 end
   -- A call that only acknowledges may be a repetition: the first call may have removed the leases
   -- and failed before it woke the children that wait for a permit.
-  removed[2 * number - 1], removed[2 * number] = queue, want == 0 and count or found
+  local gone = want == 0 and count or found
+  if removed then
+    removed[2 * number - 1], removed[2 * number] = queue, gone
+  else
+    removed = { queue, gone } -- a table that is made with its values takes half the time
+  end
 end

@@ -13,7 +13,7 @@ local places
 local MARK, CONTROL, BUCKET, TURN, SUSPECTS, PER_RULE = 0, 1, 2, 3, 4, 5
 local position = 8 -- of the last element of ARGV that was read
 
-local removed = {} -- in turn: a queue, and how many leases
+local removed -- in turn: a queue, and how many leases; nil if there are none to acknowledge
 local added = {} -- how many leases, by queue
 local damaged = {} -- by queue: 1 if its list is damaged, 2 if its in-flight hash is
 local damaged_keys = {}

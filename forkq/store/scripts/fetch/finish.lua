@@ -1,6 +1,6 @@
 -- Part of fetch.lua: wakes the children that wait for a permit, and completes the answer.
 
-for i = 1, #removed, 2 do
+for i = 1, removed and #removed or 0, 2 do
   if removed[i + 1] > (added[removed[i]] or 0) then
     call('DEL', KEYS[2 * ARGV[7] + 2 + (i + 1) / 2])
   end
