@@ -11,7 +11,7 @@ from __future__ import annotations
 import faulthandler
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -119,8 +119,7 @@ class OneProcess:
         self._start()
         while self._child_handle.told.exiting is None:
             self._children.wait(self._next_deadline())  # for a signal, a fact, a deadline
-            for number in self._signals.read():
-                _ACTIONS.get(number, _ignored)(self)
+            self._obey(self._signals.read())
             self._children.read_facts()
             self._relay()
             if self._embedded is not None:
@@ -128,6 +127,10 @@ class OneProcess:
             self._show_state()
             self._set_alarm()
         return self._finish()
+
+    def _obey(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            _ACTIONS.get(number, _ignored)(self)
 
     def _set_alarm(self) -> None:
         """Has the process end, with its stacks in standard error, if this loop does not come back
@@ -181,6 +184,7 @@ class OneProcess:
         code = self._child.code if has_ended else INTERNAL_ERROR
         if code != CLEAN:
             self._log.warning("jobs stay leased in redis; the next start gives them back")
+        self._obey(self._signals.block())  # what comes now waits for the next program
         if self._restart.requested and not self._stopping:
             return self._end(self._execute(code))
         return self._end(CLEAN if self._stopping or code == CLEAN else INTERNAL_ERROR)
@@ -191,7 +195,6 @@ class OneProcess:
         dead one. So with such leases it ends, and a service manager starts the next one."""
         reason = "jobs stay leased"
         if code == CLEAN:
-            self._signals.block()  # what comes now waits for the next program
             self._notifier.going_blind(_BOOT_LIMIT)
             report = self._restart.report
             record = MasterRecord(

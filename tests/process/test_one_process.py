@@ -290,3 +290,32 @@ def fork_here() -> None:
     journal.wait("end", [after])
     wait_settled(redis)
     assert "stopping" not in forkq.log_text()
+
+
+def test_a_stop_that_comes_just_before_the_exec_of_a_restart_is_obeyed(
+    redis_server: Server, tree: StartTree, journal: Journal
+) -> None:
+    """The child has ended, and the clock gives up its lease, for which it waits for Redis."""
+    app = (
+        APP.read_text()
+        + f"""
+
+@forkq.on("exit")
+def stop_after_the_child() -> None:
+    import redis
+    import threading
+
+    def stop() -> None:
+        while any(thread.name == "default.0" for thread in threading.enumerate()):
+            time.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    redis.Redis.from_url("{redis_server.url}").client_pause(1500)
+    threading.Thread(target=stop, daemon=True).start()
+"""
+    )
+    forkq = tree(redis_server, app=app, args=ONE, env=journal.env)
+    forkq.signal(signal.SIGUSR2)
+    assert forkq.wait() == 0
+    assert forkq.log_text().count("event=starting") == 1
+    forkq.assert_gone()
