@@ -122,6 +122,8 @@ class OneProcess:
             self._obey(self._signals.read())
             self._children.read_facts()
             self._relay()
+            if self._clock_handle.told.exiting is not None:  # it has failed, as its log line says
+                self._child_handle.send(Stop(time.monotonic() + self._config.timeout))
             if self._embedded is not None:
                 self._embedded.check()
             self._show_state()
@@ -187,7 +189,7 @@ class OneProcess:
         self._obey(self._signals.block())  # what comes now waits for the next program
         if self._restart.requested and not self._stopping:
             return self._end(self._execute(code))
-        return self._end(CLEAN if self._stopping or code == CLEAN else INTERNAL_ERROR)
+        return self._end(CLEAN if self._stopping else INTERNAL_ERROR)
 
     def _execute(self, code: int) -> int:
         """Executes the next program of this process. Returns only if it cannot: the exit code.

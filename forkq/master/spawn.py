@@ -291,7 +291,9 @@ class ChildThread:
                 clock_loop = clock.Clock(self._config, self._assignment, self._no_term.fd)
                 self.code = clock_loop.run()
         except BaseException as error:  # noqa: BLE001 - it must not end without a word
-            self._log.error(f"the thread {self._slot.name} has failed", exc_info=error)
+            self._log.error(
+                f"the thread {self._slot.name} has failed; this process ends", exc_info=error
+            )
             send(self._assignment.report, Exiting())
 
 

@@ -319,3 +319,22 @@ def stop_after_the_child() -> None:
     assert forkq.wait() == 0
     assert forkq.log_text().count("event=starting") == 1
     forkq.assert_gone()
+
+
+def test_a_clock_that_fails_ends_the_process(
+    redis_server: Server, tree: StartTree, journal: Journal
+) -> None:
+    """Else no due job would be moved any more. A service manager starts the next process."""
+    app = (
+        APP.read_text()
+        + """
+
+from forkq.clock.main import Clock
+
+Clock._turn = lambda self: 1 / 0
+"""
+    )
+    forkq = tree(redis_server, app=app, args=ONE, env=journal.env, ready=False)
+    assert forkq.wait() == 70
+    assert "the thread clock has failed; this process ends" in forkq.log_text()
+    forkq.assert_gone()
