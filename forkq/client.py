@@ -102,7 +102,7 @@ class Client:
         self._route = Route(access, self.keys, pool)
         self._servers: Servers | None = None
         self._wait = wait
-        self._wait_limit = math.ceil(min(wait_timeout, timeout / 2) * 1000)
+        self._wait_limit = max(1, math.ceil(min(wait_timeout, timeout / 2) * 1000))  # 0 is for ever
 
     @property
     def servers(self) -> Servers:

@@ -160,6 +160,11 @@ def test_a_push_at_the_commit_waits_then(make: Callable[..., Client], primary: S
     assert replicated(jid) is True
 
 
+def test_no_time_to_wait_is_not_for_ever(make: Callable[..., Client]) -> None:
+    """To Redis, a WAIT of 0 ms has no end."""
+    assert replicated(make(wait=2, wait_timeout=0).push(JOB)) is False
+
+
 def test_more_replicas_than_there_are_is_false(make: Callable[..., Client]) -> None:
     assert replicated(make(wait_timeout=0.01).push({**JOB, "wait": 2})) is False
 
