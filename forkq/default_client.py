@@ -173,7 +173,7 @@ def _app_folders() -> Iterator[Path]:
 
 
 def announce_localhost(config: Config) -> None:
-    """Logs once that nothing tells this process where Redis is, if that is so."""
+    """Logs once that this process was not told where Redis is, if that is so."""
     global _announced  # noqa: PLW0603 - said once in a process
     if _announced or config.source is not None or config.origin("redis.url").kind != "default":
         return

@@ -327,7 +327,7 @@ def _missing(what: str, name: str) -> MissingAttribute | None:
 
 class Elsewhere:
     """Stands on a job class for a method of another library, and says what to write. A class
-    that stands behind forkq.Job among the bases may have one of that name."""
+    that comes behind forkq.Job among the bases may have one of that name."""
 
     def __init__(self, name: str, base: type) -> None:
         self._name = name

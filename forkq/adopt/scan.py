@@ -39,7 +39,7 @@ _DOCS: Final = "https://github.com/forkq/forkq/blob/main/docs/"
 
 @dataclass(frozen=True, slots=True, order=True)
 class ToMigrate:
-    """One place to change: where, what stands there, and a sentence for each word of it."""
+    """One place to change: where, what is there, and a sentence for each word of it."""
 
     file: str
     line: int

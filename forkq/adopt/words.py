@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """One library. ``packages`` are those whose import tells that it is used. Each mapping is from
+    """One library. ``packages`` are those whose import shows that it is used. Each mapping is from
     a word to the sentence that says what to do:
 
     ``decorators`` and their keywords, ``options``; ``calls``, methods that are rare enough to be
     known by their name; ``job_calls``, methods of a decorated function; ``keywords`` of both;
     ``owned``, methods that are known with their owner, as in "control.revoke"; ``results``, what is
     asked of what a push returns, or of what ``makers`` return; ``names`` that are imported;
-    ``bound``, what stands on the first argument of a bound task;
-    ``settings``, in lower case; ``setting_prefix`` stands before them in Django's settings."""
+    ``bound``, what is on the first argument of a bound task;
+    ``settings``, in lower case; ``setting_prefix`` comes before them in Django's settings."""
 
     library: str
     packages: frozenset[str]

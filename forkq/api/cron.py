@@ -1,6 +1,6 @@
 """Periodic jobs at run time: listing, adding, pausing, and running one by hand.
 
-The clocks enqueue the entries that stand in Redis: those that apps have published from their code
+The clocks enqueue the entries that are in Redis: those that apps have published from their code
 and their forkq.toml, and those that were added here.
 """
 

@@ -33,7 +33,7 @@ class Namer:
     """Makes names of jobs (``JobEntry.key``) with the secret of a deployment, which it never shows.
 
     The name of a job tells it from others with the same score, so it has a digest of the whole
-    payload, and stands in links and forms for people who may not see all of that payload. Without a
+    payload, and is in links and forms for people who may not see all of that payload. Without a
     secret, such a person could try which masked value gives this digest."""
 
     __slots__ = ("_secret",)

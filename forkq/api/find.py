@@ -36,7 +36,7 @@ def find(jid: str, where: Server | Servers | None = None) -> Found | None:
 def is_alive(jid: str, where: Server | Servers | None = None) -> bool:
     """Whether the job runs or will run: it is leased, queued, scheduled or waits for a retry.
 
-    False if it is dead or gone. A job whose process was killed is alive: its lease stands until it
+    False if it is dead or gone. A job whose process was killed is alive: its lease stays until it
     goes back to its queue, and it will run again. If Redis cannot be asked, this raises
     ServerUnavailable and does not answer False. A job that is nowhere costs a search through all
     queues, so ask only about jobs that you suspect.

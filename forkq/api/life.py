@@ -1,4 +1,4 @@
-"""The life of a job, as its payload tells it: pushed, failed, crashed, retried, and what comes."""
+"""The life of a job, as its payload has it: pushed, failed, crashed, retried, and what comes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Crash:
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """One event in the life of a job, as its payload tells it: ``what`` is "pushed", "enqueued",
+    """One event in the life of a job, as its payload has it: ``what`` is "pushed", "enqueued",
     "failed", "retried", "crashed", "due", "died" or "dies" (to come), ``at`` in epoch seconds."""
 
     at: float
@@ -44,7 +44,7 @@ class JobEvent:
 
 
 def crash_of(record: dict[str, Any]) -> Crash:
-    """The Crash that a crash record of a payload tells of."""
+    """The Crash that a crash record of a payload describes."""
     number, code = record.get("signal"), record.get("exit")
     rss, ran = record.get("rss"), record.get("ran")
     why = text(record.get("reason")) or (signal_name(number) if number else f"exit code {code}")

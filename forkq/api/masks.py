@@ -1,5 +1,5 @@
 """Which values are secret, by their names, by their form, and by what is known of the parameters of
-a job; and what stands in their place."""
+a job; and what replaces them."""
 
 from __future__ import annotations
 

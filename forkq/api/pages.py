@@ -142,7 +142,7 @@ class SelectedPages:
 
 class ListPages:
     """Reads a queue from one of its ends, and follows the last entry that it has read. The list of
-    the suspects stands before the queue's own; each page is of one list."""
+    the suspects comes before the queue's own; each page is of one list."""
 
     __slots__ = (
         *("_again", "_before", "_direction", "_last", "_left", "_line", "_number", "_read"),
@@ -179,7 +179,7 @@ class ListPages:
 
     @property
     def near(self) -> Near:
-        """Where the entries stand that were read since ``removed`` was called."""
+        """Where the entries are that were read since ``removed`` was called."""
         return Near(max(0, self._read - len(self._window)), len(self._window), self._last)
 
     def next(self, count: int = PAGE) -> list[JobEntry]:

@@ -203,7 +203,7 @@ class Queue(JobHolder):
         return [process for process in processes(self.server) if process.serves(self.name)]
 
     def report(self) -> QueueReport:
-        """A report with all that tells why the queue drains or does not."""
+        """A report with all that explains why the queue drains or does not."""
         [report] = queue_reports(self.name, server=self.server)
         return report
 

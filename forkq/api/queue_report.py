@@ -79,7 +79,7 @@ class Crew:
 
 @dataclass(frozen=True, slots=True)
 class QueueReport:
-    """A queue with all that tells why it drains or does not.
+    """A queue with all that explains why it drains or does not.
 
     ``state`` has size, busy and rules; ``latency`` is for how many seconds its next job, or its
     next suspect, has been queued, whichever is longer; ``served_by`` are the living processes that

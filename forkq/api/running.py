@@ -108,7 +108,7 @@ def running(
     those that have run for longer.
 
     These are the jobs in each process's last heartbeat that still have their leases, and what it
-    has begun since: of its leases those that stand in two looks (0.2 s apart), the oldest first, as
+    has begun since: of its leases those that two looks found (0.2 s apart), the oldest first, as
     many as it has threads. What it has leased ahead waits behind these, and is not running. A
     process of Sidekiq has no leases: its jobs are those of its last heartbeat. Of a process without
     a heartbeat every lease counts, since it may have begun any. A job that has just begun, with a
@@ -182,7 +182,7 @@ class WorkSet(OnServer):
 
 def in_sidekiq(server: Server, jid: str) -> Found | None:
     """The job, if it runs in a process of Sidekiq as of its last heartbeat: Sidekiq takes a job out
-    of Redis when it begins, so it stands nowhere else. Raises ServerUnavailable."""
+    of Redis when it begins, so it is nowhere else. Raises ServerUnavailable."""
     for owner, work, job in _in_sidekiq(server):
         if job.get("jid") == jid:
             return Found("running", work.queue, msgspec.json.encode(job), owner=owner)

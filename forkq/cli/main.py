@@ -73,7 +73,7 @@ _COMMANDS = {
 _OF_UNIX = frozenset({"start", "tree", "doctor", "first_steps", "web", "top"})
 
 
-# How ``forkq --help`` lists them; a command that no group names stands in the last one.
+# How ``forkq --help`` lists them; a command that no group names is in the last one.
 _GROUPS = {
     "Run": ("init", "start", "quiet", "stop", "restart", "status", "push", "shell", "demo"),
     "Look": (

@@ -53,7 +53,7 @@ def complete_queues(
     """The queues that were ever pushed to. None if Redis cannot be asked."""
     try:
         return [name for name in _queue_names(context.params) if name.startswith(incomplete)]
-    except Exception:  # noqa: BLE001 - a message would stand in the line that is typed
+    except Exception:  # noqa: BLE001 - a message would be in the line that is typed
         return []
 
 
@@ -189,7 +189,7 @@ def _with(options: tuple[Callable[[Command], Command], ...], command: Command) -
 
 
 class VerbAnywhere(click.Group):
-    """A group whose options may also stand before the command: ``forkq queues --json list``."""
+    """A group whose options may also come before the command: ``forkq queues --json list``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         is_early = bool(args) and args[0].startswith("-") and args[0] not in ("-h", "--help")

@@ -54,7 +54,7 @@ def echo_objects(objects: Iterable[dict[str, Any]]) -> int:
 
 
 def echo(text: str, *, err: bool = False) -> None:
-    """Prints lines in which names from Redis may stand: no name controls the terminal."""
+    """Prints lines in which names from Redis may be: no name controls the terminal."""
     click.echo(printable(text, keep="\n"), err=err)
 
 

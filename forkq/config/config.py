@@ -300,7 +300,7 @@ class Config:
 
 
 def _of_capsule(key: str, hint: object) -> object:
-    """The type of a key of ``[forkq]`` that may stand in a capsule's table, too."""
+    """The type of a key of ``[forkq]`` that may be in a capsule's table, too."""
     about = f"As `{key}` under `[forkq]`, for this capsule."
     return with_key(hint, Key(about, default=f"`{key}` under `[forkq]`"))
 
@@ -326,7 +326,7 @@ TABLES: Final[Table] = {
     "cron": ROWS,
     **RULES,
 }
-# Every key that has a value, by its path; NAME stands for a name, N for the number of a row.
+# Every key that has a value, by its path; NAME is a name, N the number of a row.
 TYPES: Final = {
     ".".join(path): hint for path, hint in walk(TABLES) if not isinstance(hint, Mapping)
 }

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from ..errors import ConfigError
 
 _VARIABLE = re.compile(
-    r"""(?P<literal>\$\$\{)                     # $${ stands for ${
+    r"""(?P<literal>\$\$\{)                     # $${ means ${
       | \$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)
             (?P<fallback>:-(?:(?!\$\{)[^}])*)?\}
       | (?P<malformed>\$\{)""",

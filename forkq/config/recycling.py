@@ -1,6 +1,6 @@
 """When the master replaces a child that works: its memory, its age, and the jobs that it has run.
 
-The same keys stand under ``[forkq]``, for all capsules, and under ``[capsules.NAME]``.
+The same keys are under ``[forkq]``, for all capsules, and under ``[capsules.NAME]``.
 """
 
 from __future__ import annotations

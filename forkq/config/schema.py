@@ -39,14 +39,14 @@ _NOUNS: dict[object, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What a key is for, and what sets it beside the file. It stands among the annotations of the
+    """What a key is for, and what sets it beside the file. It is among the annotations of the
     key's type: the one place where a key is declared.
 
     ``about`` is one sentence. The first of ``variables`` that is set counts; ``split`` is the
     pattern that cuts its text into a list. ``default`` describes one that is no constant;
     ``initial`` is one that is, taken from the key's dataclass (``keys_of``). The parsed flags have
     ``flag`` under its own name, or as ``parameter``. ``written`` is the type in the file, if the
-    field has another one. A key that is ``per_capsule`` may stand in a capsule's table, too.
+    field has another one. A key that is ``per_capsule`` may be in a capsule's table, too.
     """
 
     about: str
@@ -159,7 +159,7 @@ def converted(found: object, hint: object, *, from_text: bool = False) -> Any:
     """``found`` as the type asks for; ConfigError says what was expected and what was found.
 
     ``from_text`` reads numbers and truth values from strings, which is all that variables have.
-    Where a list is expected, a single string stands for a list of one.
+    Where a list is expected, a single string means a list of one.
     """
     base, notes = _unwrapped(hint)
     one = isinstance(found, str) and get_origin(base) is tuple

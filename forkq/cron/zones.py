@@ -1,6 +1,6 @@
 """Time zones as periods in which clocks keep their offset from UTC. Used by forkq/cron/ only.
 
-zoneinfo tells the offset of one moment, and not when clocks change. A schedule needs the changes.
+zoneinfo gives the offset of one moment, and not when clocks change. A schedule needs the changes.
 """
 
 from __future__ import annotations

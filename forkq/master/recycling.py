@@ -240,7 +240,7 @@ class TooLarge(RecyclingRule):
 
 
 def warn_without_memory(slots: Iterable[Slot], log: FilteringBoundLogger) -> None:
-    """Where the system tells no process's memory, a limit of memory has no effect."""
+    """Where the system hides the memory of processes, a limit of memory has no effect."""
     if any(_memory_limit(slot) for slot in slots) and not measure(os.getpid()):
         log.warning("limits of memory have no effect: this system tells no process's memory")
 

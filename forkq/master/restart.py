@@ -16,7 +16,7 @@ exec, in fresh interpreters that read the configuration again, and watches them 
 any other child. Until the master executes itself it is untouched. After that, the next program of
 the same process replaces the children.
 
-A reload tries nothing: the master replaces every child, as ``forkq start --reload`` tells it after
+A reload tries nothing: the master replaces every child, as ``forkq start --reload`` asks it after
 each save. It has not imported the app, so a new child loads the code that is there now. The old one
 ends with its last job. A new child that cannot boot changes nothing but the log. This takes as long
 as one import.

@@ -24,7 +24,7 @@ _PLAIN: Final = "text/plain; charset=utf-8"
 
 
 def address_of(listen: str, *, allow_remote: bool) -> tuple[str, int]:
-    """Host and port of ``HOST:PORT``; an IPv6 address stands in brackets. Raises ConfigError for
+    """Host and port of ``HOST:PORT``; an IPv6 address is in brackets. Raises ConfigError for
     anything else, and for an address beyond this host unless ``allow_remote`` is set."""
     host, colon, port = listen.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")

@@ -17,7 +17,7 @@ _NOTE_TTL: Final = 3600  # seconds; who counts an end again does so before that
 
 
 def day(moment: datetime) -> str:
-    """The UTC day of an aware ``moment``, as it stands in the names of counters."""
+    """The UTC day of an aware ``moment``, as the names of counters have it."""
     return moment.strftime("%Y-%m-%d")
 
 

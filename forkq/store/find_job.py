@@ -94,7 +94,7 @@ def find(
 
 
 class _Search:
-    """The search for one job on one server. The scripts return candidates, since a jid may stand
+    """The search for one job on one server. The scripts return candidates, since a jid may be
     anywhere in a payload; each candidate is loaded to see whether it is the job."""
 
     def __init__(

@@ -32,7 +32,7 @@ from .status import ProblemLines, TabChosen, Tabs
 from .watcher import PageFailed, Seen
 
 _TICK: Final = 0.5  # seconds
-_SAID: Final = 60.0  # seconds that a message stands
+_SAID: Final = 60.0  # seconds that a message stays
 _THEME: Final = "ansi-dark"  # the colours of the terminal itself
 
 

@@ -1,4 +1,4 @@
-"""What stands on the screen, as values: made in the watcher's thread, shown by the app."""
+"""What is on the screen, as values: made in the watcher's thread, shown by the app."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands before the page for a moment: a question, the help."""
+"""What covers the page for a moment: a question, the help."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ASGI app: its pages, its static files and what stands in front of them."""
+"""The ASGI app: its pages, its static files and what each request passes before them."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class PageRefused(Exception):
 def _page(
     request: Request, status: int, says: str, remedy: str = "", problems: Sequence[Problem] = ()
 ) -> Response:
-    """``says`` may name what stands in the address, or in Redis."""
+    """``says`` may name what is in the address, or in Redis."""
     values = {"says": printable(says), "remedy": printable(remedy), "problems": problems}
     return page_response(Visit(request, Form([])), View("refused.html", values, status))
 

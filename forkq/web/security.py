@@ -1,4 +1,4 @@
-"""What stands in front of every page: who asks, from where, and what the browser may do."""
+"""What is checked before every page: who asks, from where, and what the browser may do."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The Lua scripts. Each makes one atomic change, and begins with its keys, arguments and reply.
 
-A script may be put together from parts: a line ``--- @include "fetch/move"`` stands for that file.
+A script may be put together from parts: that file replaces a line ``--- @include "fetch/move"``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One module for each page. A new page is a new file here: it is found by itself.
 
 ``ROUTES``: routes made by ``page`` and ``action`` of routing.py. ``NAV``, a NavItem, if the page
-stands in the navigation, at the place that ``ORDER`` gives it. A page function takes a Visit and
+is in the navigation, at the place that ``ORDER`` gives it. A page function takes a Visit and
 returns a View; it runs in a thread, may ask forkq.api, and may raise any error of forkq. Its
 template extends base.html; the block ``live`` is sent again whenever it changes. An action says
 with a Plan what it would do to how many jobs; the confirmation page, the audit line, the result

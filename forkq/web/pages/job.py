@@ -88,7 +88,7 @@ def edit(visit: Visit) -> Plan:
 
 
 def unmasked(edited: Any, masked: Any, real: Any) -> Any:
-    """``edited``, with each value whose mask still stands where it stood replaced by the real one.
+    """``edited``, with each value whose mask is still where it was replaced by the real one.
     Raises PageRefused for a mask in another place, or in a text that was changed."""
     if type(edited) is str and MASK in edited:
         if edited not in (masked, real):

@@ -44,7 +44,7 @@ def bars(
     deploys: Sequence[Deploy] = (),
     height: int = _HEIGHT,
 ) -> Markup:
-    """A chart with one bar for each slot of ``axis``; a sentence if nothing stands there."""
+    """A chart with one bar for each slot of ``axis``; a sentence if there is nothing."""
     if not (deploys or any(one.good or one.failed for one in slots)):
         return element("p", _NOTHING, class_="quiet")
     upward = ValueAxis.over(max((one.good + one.failed for one in slots), default=0), height)

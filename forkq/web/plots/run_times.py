@@ -90,7 +90,7 @@ def heat_map(
     deploys: Sequence[Deploy] = (),
 ) -> Markup:
     """A chart with one column for each slot of ``axis``, and a histogram in each: the more jobs,
-    the darker. Longer times stand higher."""
+    the darker. Longer times are higher."""
     total = [sum(column[at] for column in columns) for at in range(len(bounds) + 1)]
     first, last = _rows(total)
     height = (last - first) * _ROW
