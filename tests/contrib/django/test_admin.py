@@ -10,6 +10,7 @@ from redis import Redis
 
 from tests.support.documents import ROOT
 from tests.support.server import Server
+from tests.support.waiting import within
 
 
 def test_staff_see_the_queues_and_others_are_asked_to_log_in(
@@ -23,7 +24,7 @@ def test_staff_see_the_queues_and_others_are_asked_to_log_in(
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=within(60),
         check=False,
     )
     assert done.returncode == 0, done.stderr
