@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
-from ..store.connection import ConnectionLost, RedisError
+from ..store.connection import RedisError
 from ..store.held_classes import release
 from ..store.pool import RedisPool
 from ..wire.keys import Keys
@@ -36,5 +36,5 @@ class ReleaseClasses(JobObserver):
         try:
             with self._pool.connection() as connection:
                 connection.script(call.script, call.keys, call.arguments)
-        except (*ConnectionLost, RedisError) as error:  # the next job that ends well does it
+        except RedisError as error:  # the next job that ends well does it
             self._log.warning("a held class was not released", held=name, error=str(error))

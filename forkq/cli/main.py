@@ -237,7 +237,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 def _redis_errors() -> tuple[type[BaseException], ...]:
     """The classes of redis-py's errors; none if the command has not loaded it."""
     connection = sys.modules.get("forkq.store.connection")
-    return () if connection is None else (*connection.ConnectionLost, connection.RedisError)
+    return () if connection is None else (connection.RedisError,)
 
 
 def _refuse_bytes(arguments: Sequence[str]) -> None:

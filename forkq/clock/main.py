@@ -162,7 +162,7 @@ class Clock:
         while not self._stopping:
             try:
                 self._turn()
-            except (*ConnectionLost, RedisError) as error:
+            except RedisError as error:
                 self._connection.close()
                 self._outage.begin(error)
                 self._back_off(self._backoff.pause())
@@ -277,7 +277,7 @@ class Clock:
 
     def _resign(self) -> None:
         """Lets another clock lead: this clock stops, or the children of its tree fetch no more."""
-        with suppress(*ConnectionLost, RedisError):  # then the lease expires
+        with suppress(RedisError):  # then the lease expires
             self._lease.resign()
 
     def _back_off(self, seconds: float) -> None:

@@ -21,7 +21,6 @@ from ..config.config import Config
 from ..default_client import default
 from ..store.connection import (
     Call,
-    ConnectionLost,
     RedisConnection,
     RedisError,
     ResponseError,
@@ -153,7 +152,7 @@ class _OwnKeys:
     def close(self) -> None:
         """Deletes the keys, over a new connection: the other one may await a reply."""
         if self._made:
-            with suppress(RedisError, *ConnectionLost), closing(_another(self._server)) as last:
+            with suppress(RedisError), closing(_another(self._server)) as last:
                 last.pipeline([("DEL", key) for key in self._made])
 
 

@@ -14,7 +14,7 @@ from ..config.shards import place_of_url
 from ..default_client import address, default, use
 from ..errors import ConfigError, ForkqError
 from ..runtime.memory import resident
-from ..store.connection import ConnectionLost, RedisConnection, RedisError
+from ..store.connection import RedisConnection, RedisError
 from ..store.refusals import failure
 from ..store.server_check import check_files, check_usable
 from ..wire.redis_url import EMBEDDED
@@ -177,6 +177,6 @@ def _connect(config: Config) -> ExaminedServer:
     )
     try:
         connection.connect()
-    except (*ConnectionLost, RedisError) as error:
+    except RedisError as error:
         raise failure(error, url) from None
     return ExaminedServer(connection, config)

@@ -22,7 +22,7 @@ import psutil
 
 from ..config.private_files import check_private, replace_own
 from ..errors import CannotStartYet, ConfigError, ServerUnavailable, file_error
-from ..store.connection import ConnectionLost, RedisConnection, RedisError
+from ..store.connection import RedisConnection, RedisError
 from .pidfile import lives
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class EmbeddedRedis:
         try:
             connection.connect()
             info: bytes = connection.call("INFO", "server")
-        except (*ConnectionLost, RedisError):
+        except RedisError:
             return None
         finally:
             connection.close()

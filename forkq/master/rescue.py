@@ -22,7 +22,6 @@ from ..store import counters
 from ..store.connection import (
     Call,
     Command,
-    ConnectionLost,
     RedisConnection,
     RedisError,
     ResponseError,
@@ -158,7 +157,7 @@ class Rescue:
 
     def connect(self) -> None:
         """Connects while there is time. ``advance`` meets a failure again, and logs it."""
-        with suppress(*ConnectionLost, RedisError):
+        with suppress(RedisError):
             self._ensure_connected()
 
     def advance(self) -> bool:
@@ -184,7 +183,7 @@ class Rescue:
                 self._begin(each)
             commands = [part for each in batch for part in each.commands]
             replies = self._connection.exchange([*self._scripts_to_load, *commands])
-        except (*ConnectionLost, RedisError) as error:
+        except RedisError as error:
             self._handle_lost_connection(batch, error)
             return
         del replies[: len(self._scripts_to_load)]

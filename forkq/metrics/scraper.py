@@ -10,7 +10,7 @@ from typing import Any, Final
 from .. import default_client
 from ..client import Client
 from ..errors import ForkqError
-from ..store.connection import ConnectionLost, RedisError
+from ..store.connection import RedisError
 from ..wire.printable import printable
 from .collect import Collector
 from .families import UP
@@ -65,6 +65,6 @@ class Scraper:
         try:
             with self._client().connection() as connection:
                 ask(connection)
-        except (ForkqError, RedisError, *ConnectionLost) as error:
+        except (ForkqError, RedisError) as error:
             return printable(str(error)) or type(error).__name__
         return ""

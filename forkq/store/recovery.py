@@ -6,10 +6,11 @@ The master marks the job that it ends itself as failed in its lease first (``mar
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ..errors import MalformedPayload
 from ..limits.patterns import decoded_names, is_pattern, matching
@@ -66,6 +67,12 @@ class Recovered:
                       held=shown_name(name), remedy=remedy)  # fmt: skip
         if self.refusal:
             log.error("a death is not counted for its class", error=self.refusal)
+
+
+# Names of queues, and the owner's leases that count them.
+_Part: TypeAlias = "tuple[list[str], list[Lease]]"
+# The moves of the leases of one part.
+_MovesOf: TypeAlias = "Callable[[Sequence[str], Sequence[Lease]], Steps[list[Move]]]"
 
 
 @dataclass(slots=True)
@@ -134,15 +141,8 @@ class Recovery:
         progress.in_progress = max(progress.in_progress, len(begun))
         crash = replace(crash, jobs=progress.in_progress, alone=alone)
         progress.deadly |= _deadly_classes(begun.values(), crash, crashed)
-        problem: RedisError | None = None
-        for names, leases in listed:
-            moves = yield from self._moves(names, leases, begun, crash, ran)
-            try:
-                yield from self._move(names, identity, moves, _NOTE_TTL if may_return else 0)
-            except ResponseError as error:  # another type in a queue's place
-                problem = error
-        if problem is not None:
-            raise problem
+        moves_of = partial(self._moves, begun=begun, of_owner=crash, ran=ran)
+        yield from self._move_each(listed, identity, moves_of, _NOTE_TTL if may_return else 0)
         held, refusal = yield from self._count_deaths(sorted(progress.deadly), identity)
         del self._progress[identity]
         jobs = [_with_run_time(lease, ran) for lease in begun.values()]
@@ -182,9 +182,7 @@ class Recovery:
         found = list(names)
         return [found[start : start + _CHUNK] for start in range(0, len(found), _CHUNK)]
 
-    def list_all(
-        self, queues: Sequence[str], identity: str
-    ) -> Steps[list[tuple[list[str], list[Lease]]]]:
+    def list_all(self, queues: Sequence[str], identity: str) -> Steps[list[_Part]]:
         """The owner's leases, in parts, each with the queues that its leases count. How many there
         are must be known before the first one moves."""
         found = []
@@ -233,6 +231,21 @@ class Recovery:
         inflight = self.dead_set.keys.inflight(queues[lease.queue - 1])
         [payload] = checked((yield [("HGET", inflight, lease.name)]))
         return None if payload is None else bytes(payload)
+
+    def _move_each(
+        self, listed: Sequence[_Part], identity: str, moves_of: _MovesOf, note_for: int
+    ) -> Steps[None]:
+        """Moves the jobs of all parts. A key of another type in a queue's place keeps no other
+        queue's jobs; its error is raised at the end."""
+        problem: ResponseError | None = None
+        for names, leases in listed:
+            moves = yield from moves_of(names, leases)
+            try:
+                yield from self._move(names, identity, moves, note_for)
+            except ResponseError as error:
+                problem = error
+        if problem is not None:
+            raise problem
 
     def _move(
         self, queues: Sequence[str], identity: str, moves: Sequence[Move], note_for: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from ...cron import history
-from ...store.connection import ConnectionLost, RedisError
+from ...store.connection import RedisError
 from ...store.pool import RedisPool
 from ...store.scripts import CRON_ENDED
 from ...wire.keys import Keys
@@ -58,5 +58,5 @@ class CronOutcomes(JobObserver):
                 connection.script(
                     CRON_ENDED, keys, (name, jid, line, history.KEEP, history.EXPIRES)
                 )
-        except (*ConnectionLost, RedisError, ValueError) as error:
+        except (RedisError, ValueError) as error:
             self._log.debug("the end of a periodic job was not noted", name=name, error=str(error))

@@ -153,7 +153,7 @@ class Settler:
             raise MalformedPayload(f"it has {unit.left_bytes:,} bytes, and the most is {LARGEST:,}")
         try:
             found = self._payload_of(unit)
-        except (*ConnectionLost, RedisError) as error:
+        except RedisError as error:
             if _NO_MEMORY in str(error):
                 raise MemoryError(str(error)) from error
             raise Unread(str(error)) from error
