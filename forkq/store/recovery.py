@@ -25,8 +25,8 @@ from .connection import Call, DamagedKey, RedisConnection, RedisError, ResponseE
 from .crash_record import BURY, Lease, Move, ProcessDeath, spliced, stamped, unchanged
 from .dead_set import DeadSetLimits
 from .held_classes import DEADLY_DEATHS, WITHIN, death
-from .scripts import LEASES_OF_OWNER, MARK_FAILED, REQUEUE
-from .steps import Steps, checked
+from .scripts import LEASES_OF_OWNER, MARK_FAILED
+from .steps import Steps, checked, requeue_calls
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -105,13 +105,12 @@ class Recovery:
         keys, moved = self.dead_set.keys, 0
         if is_solo(identity):
             keys = keys.of_suspects
-        arguments = (owner(identity), 0, _BYTES)
         for names in (yield from self.queue_names(queues)):
-            call = Call(REQUEUE, (keys.queues, *keys.of_returns(names)), arguments)
-            left = 1
-            while left:
-                [(done, left)] = checked((yield [call]))
-                moved += done
+            for call in requeue_calls(keys, names, owner(identity)):
+                left = 1
+                while left:
+                    [(done, left)] = checked((yield [call]))
+                    moved += done
         return Recovered(moved, [])
 
     def recover(

@@ -6,13 +6,18 @@ between two of them (master/rescue.py).
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from typing import Any, Final, TypeAlias, TypeVar
 
+from ..wire.keys import Keys
 from .connection import Call, Command, RedisConnection, RedisError
+from .scripts import REQUEUE
 
 T = TypeVar("T")
 
+# Of how many queues one call returns leases, and about how many bytes of payloads it moves.
+_QUEUES: Final = 500
+_BYTES: Final = 4 << 20
 # Yields what to send in one round trip, gets the replies (errors among them), returns the result.
 Steps: TypeAlias = "Generator[Sequence[Command | Call], list[Any], T]"
 
@@ -45,3 +50,16 @@ def checked(replies: list[Any]) -> list[Any]:
         if isinstance(reply, RedisError):
             raise reply
     return replies
+
+
+def requeue_calls(
+    keys: Keys, queues: Sequence[str], owner: str, below: int = 0, keep: Iterable[int] = ()
+) -> Iterator[Call]:
+    """The calls that return leases of one owner without a crash record: after a graceful end, and
+    those that a child finds in Redis and does not know. Each is made again while its reply (how
+    many jobs were moved, and whether there are more) says that there are more. Leases with sequence
+    numbers from ``below`` on (0: none) and those that ``keep`` names stay."""
+    arguments = (owner, below, _BYTES, *keep)
+    for start in range(0, len(queues), _QUEUES):
+        lists = keys.of_returns(queues[start : start + _QUEUES])
+        yield Call(REQUEUE, (keys.queues, *lists), arguments)

@@ -19,7 +19,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from redis import Redis
 
 from forkq.store.connection import RedisConnection
-from forkq.store.scripts import BURY, FETCH, LEASE_RETURN, RECOVER, REQUEUE, RETRY
+from forkq.store.scripts import BURY, FETCH, LEASE_RETURN, RECOVER, RETRY
+from forkq.store.steps import requeue_calls
 from forkq.wire.keys import Keys
 from tests.support.fetch_calls import counted, keys_of
 from tests.support.server import Server
@@ -293,7 +294,6 @@ class Machine(RuleBasedStateMachine):
                 payload = self.drop(lease)[1]
                 self.model.queues[name].jobs.appendleft(payload)
                 moves += [number, lease, "requeue", 0, payload, ""]
-        lists = KEYS.of_returns(QUEUES)
         if crashed:
             shared = (KEYS.dead, "note", KEYS.queues, KEYS.schedule, KEYS.suspected)
             self.connection.script(
@@ -302,7 +302,8 @@ class Machine(RuleBasedStateMachine):
                 (1, 0, 1000, 0, *moves),
             )
         else:
-            self.connection.script(REQUEUE, (KEYS.queues, *lists), (owner, 0, 1000))
+            for call in requeue_calls(KEYS, QUEUES, owner):
+                self.connection.script(call.script, call.keys, call.arguments)
 
     @rule(name=QUEUE)
     def pause_or_resume(self, name: str) -> None:

@@ -24,8 +24,9 @@ from redis.exceptions import NoScriptError
 from ...config.capsule import Capsule
 from ...limits.patterns import decoded_names
 from ...store.connection import Call, DamagedKey, RedisConnection, ResponseError, pack
-from ...store.scripts import FETCH, FETCH_SUSPECTS, LEASE_RETURN, QUEUES_IN_FLIGHT, REQUEUE, Script
+from ...store.scripts import FETCH, FETCH_SUSPECTS, LEASE_RETURN, QUEUES_IN_FLIGHT, Script
 from ...store.server_time import ServerTime
+from ...store.steps import requeue_calls
 from ...wire.keys import Keys
 from ...wire.lease import UnitOfWork, owner
 from ...wire.times import steady
@@ -41,10 +42,8 @@ _LARGEST_SEED: Final = 31  # bits
 _RULES_IN_FORCE: Final = 2
 # How many fetches with a lost reply are remembered: one for each connection that was lost.
 _LOST_REPLIES: Final = 1000
-# Of how many queues one script notes the names or returns leases, and about how many bytes of
-# payloads it moves.
+# Of how many queues one script notes the names.
 _QUEUES: Final = 500
-_BYTES: Final = 4 << 20
 # Seconds. A child that waits looks for itself now and then, in case a wake-up was lost. A server
 # that is gone is noticed sooner (RedisConnection.wait).
 _LONGEST_WAIT: Final = 60.0
@@ -371,16 +370,14 @@ class FetchChannel:
         ``keep``. False if a queue is damaged: its leases stay."""
         queues, complete = self._queues, True
         names = sorted(queues.offered) if queues.dynamic else queues.offer().names
-        arguments = (self._owner, self._sequence, _BYTES, *keep)
-        for start in range(0, len(names), _QUEUES):
-            lists = self._keys.of_returns(names[start : start + _QUEUES])
-            complete = self._requeue((self._keys.queues, *lists), arguments) and complete
+        for call in requeue_calls(self._keys, names, self._owner, self._sequence, keep):
+            complete = self._requeue(call) and complete
         queues.changed(None)  # as above
         return complete
 
-    def _requeue(self, keys: Sequence[str], arguments: Sequence[Any]) -> bool:
+    def _requeue(self, call: Call) -> bool:
         """Returns the leases of some queues, a bounded number of bytes at a time."""
-        while (reply := self._try(REQUEUE, keys, arguments)) is not None:
+        while (reply := self._try(call.script, call.keys, call.arguments)) is not None:
             if not reply[1]:
                 return True
         return False
