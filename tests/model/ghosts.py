@@ -9,11 +9,12 @@ import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from .programs import KEYS
-from .store import Frozen
+from .store import Frozen, Store
 
 if TYPE_CHECKING:
+    from .stage import Common
     from .talk import Ask
-    from .world import Event, Situation, Stage, World
+    from .world import Part, World
 
 PROMISES: Final = {
     "one place": "A job is in one place at most: a list, a set, or the lease of one process.",
@@ -25,10 +26,11 @@ PROMISES: Final = {
     "alone": "Only a solo child runs a suspect.",
     "limit": "A fetch leaves no more jobs of a queue in progress than its limit.",
     "paused": "No fetch takes a job of a paused queue.",
+    "rate": "No fetch takes a job of a queue whose rate has no token left.",
     "blocking": "No fetch takes a job of a queue while one that blocks it has jobs in progress.",
     "innocent": "A job that neither fails nor kills is never buried.",
     "index": "A queue with suspects is named among those that have some.",
-    "name": "A queue with jobs is named among the queues.",
+    "name": "A queue with jobs is named among the queues, unless the server refuses the name.",
     "awake": "A child that sleeps has nothing to take.",
     "nothing waits for ever": "From each state on, without more faults, all jobs can end or die.",
 }
@@ -51,7 +53,6 @@ class Ghost(NamedTuple):
     left: bool = False
     well: bool = False
     excused: bool = False
-    runs: int = 0
 
 
 _JID: Final = re.compile(rb'"jid":"(\w+)"')
@@ -91,9 +92,9 @@ class Look(NamedTuple):
 class Fates:
     """Follows the jobs of a world."""
 
-    def __init__(self, world: World, stage: Stage) -> None:
+    def __init__(self, world: World, store: Store) -> None:
         self._world = world
-        self._stage = stage
+        self._store = store
         self._jids = [job.jid for job in world.jobs]
         self._looks: dict[int, Look] = {}
         self._innocent = {job.jid for job in world.jobs if job.nature == "good"}
@@ -110,7 +111,7 @@ class Fates:
         """What the state shows. Raises Violation for what may be in no state."""
         found = self._looks.get(state)
         if found is None:
-            found = self._looks[state] = self._look_at(self._stage.store.states[state])
+            found = self._looks[state] = self._look_at(self._store.states[state])
         return found
 
     def _look_at(self, state: dict[bytes, Frozen]) -> Look:
@@ -145,86 +146,88 @@ class Fates:
                 (_SUSPECTS, b"forkq:suspects", "index"),
                 (_QUEUE, b"queues", "name"),
             ):
+                kind, names = state.get(index, ("set", ()))
+                is_refused = kind != "set" or (promise == "name" and "NOPERM" in self._world.faults)
                 found = pattern.fullmatch(key)
-                if found and found[1] not in state.get(index, ("set", ()))[1]:
+                if found and found[1] not in names and not is_refused:
                     raise Violation(promise, f"That of {found[1].decode()} is missing.")
 
     # What happens
 
-    def begins(self, now: Situation, number: int, of: str) -> None:
+    def begins(self, common: Common, part: Part, of: str) -> None:
         """A process begins to perform a job."""
         jid, _, alone = of.partition(" ")
-        part, ghost = self._stage.parts[number], now.ghosts[self._jids.index(jid)]
-        for at, actor in enumerate(now.actors):
-            if at != number and actor.local >= 0:
-                request = self._stage.request(at, actor)
-                if getattr(request, "what", "") == "perform" and request.of.split()[0] == jid:
-                    raise Violation("one at a time", f"Job {jid} runs in {part.name}, too.")
+        ghost = common.ghosts[self._jids.index(jid)]
         if alone and part.nonce != "solo":
             raise Violation("alone", f"{part.name} runs job {jid}.")
         if ghost.well and not ghost.excused:
             raise Violation("once", f"{part.name} runs job {jid} again.")
 
-    def ended(self, now: Situation, number: int, of: str, how: str) -> Situation:
+    def ended(self, common: Common, of: str, how: str) -> Common:
         """A job ends: well, not well, or with its process."""
-        jid = of.partition(" ")[0]
-        at = self._jids.index(jid)
-        if how != "ends":
-            return now
-        return _with_ghost(now, at, now.ghosts[at]._replace(well=True))
+        at = self._jids.index(of.partition(" ")[0])
+        return _with_ghost(common, at, well=True) if how == "ends" else common
 
-    def fault(self, now: Situation, event: Event) -> Situation:
-        """A fault hits a process: its jobs may run again."""
-        actor = now.actors[event.actor]
-        if not self._stage.parts[event.actor].is_child:
-            return now
-        owner = self._stage.identity(event.actor, actor).encode() + b"/"
-        for lease, jid in self.leases(now.store).items():
+    def fault(self, common: Common, identity: str) -> Common:
+        """A fault hits a child: its jobs may run again."""
+        owner = identity.encode() + b"/"
+        for lease, jid in self.leases(common.store).items():
             if lease.startswith(owner) and jid in self._jids:
-                at = self._jids.index(jid)
-                now = _with_ghost(now, at, now.ghosts[at]._replace(excused=True))
-        return now
+                common = _with_ghost(common, self._jids.index(jid), excused=True)
+        return common
 
-    def told(self, now: Situation, request: Ask) -> Situation:
+    def told(self, common: Common, request: Ask) -> None:
         """The pusher was told what became of a job."""
         if request.what in ("pushed", "not pushed"):
-            ghost = now.ghosts[self._jids.index(request.of)]
+            ghost = common.ghosts[self._jids.index(request.of)]
             if ghost.seen != (request.what == "pushed"):
                 raise Violation("told", f"Job {request.of}: {request.what}.")
-        return now
 
-    def served(
-        self, before: Situation, now: Situation, number: int, command: tuple[bytes, ...]
-    ) -> Situation:
-        """The server has carried out a command of that process. Raises Violation."""
-        if before.store == now.store:
-            return now
-        seen, look = self.look(before.store), self.look(now.store)
-        name = self._stage.parts[number].name if number >= 0 else "a late command"
+    def served(self, before: int, common: Common, part: Part | None) -> Common:
+        """The server has carried out a command of that process, or a late one. Raises Violation."""
+        if before == common.store:
+            return common
+        seen, look = self.look(before), self.look(common.store)
+        name = part.name if part else "a late command"
         for at, jid in enumerate(self._jids):
             was, is_there = jid in seen.places, jid in look.places
             if was == is_there:
                 continue
-            ghost = now.ghosts[at]
+            ghost = common.ghosts[at]
             if is_there:
                 if ghost.left and name != "a person":
                     raise Violation("no return", f"{name} brings job {jid} back.")
-                ghost = ghost._replace(seen=True, left=False)
+                common = _with_ghost(common, at, seen=True, left=False)
             else:
                 if not ghost.well and name not in ("a person", "ruby"):
                     raise Violation("nothing lost", f"{name} removes job {jid}.")
-                ghost = ghost._replace(left=True)
-            now = _with_ghost(now, at, ghost)
-        if number < 0 or self._stage.parts[number].is_child:
+                common = _with_ghost(common, at, left=True)
+        if part is None or part.is_child:
             self._check_rules(before, seen, look)
-        return now
+            common = self._count_tokens(common, seen, look)
+        return common
 
-    def _check_rules(self, before: Situation, seen: Look, look: Look) -> None:
+    def _count_tokens(self, common: Common, seen: Look, look: Look) -> Common:
+        """Each job that was taken costs a token. One that is moved aside unrun gives it back."""
+        for name in self._world.rates:
+            queue, spent = name.encode(), name in common.spent
+            new = _of_queue(look, queue) - _of_queue(seen, queue)
+            if len(new) > (0 if spent else 1):
+                raise Violation("rate", f"{len(new)} jobs of {name} were taken.")
+            gone = _of_queue(seen, queue) - _of_queue(look, queue)
+            aside = {KEYS.suspects(name).encode()}
+            back = any(aside.intersection(look.places.get(seen.leases[one], ())) for one in gone)
+            spent = bool(new) or (spent and not back)
+            changed = common.spent | {name} if spent else common.spent - {name}
+            common = common._replace(spent=changed)
+        return common
+
+    def _check_rules(self, before: int, seen: Look, look: Look) -> None:
         """What a fetch has taken, it was allowed to take."""
         new = look.leases.keys() - seen.leases.keys()
         if not new:
             return
-        state = self._stage.store.states[before.store]
+        state = self._store.states[before]
         queues = {look.places[look.leases[lease]][0] for lease in new if look.leases[lease]}
         for key in queues:
             found = _INFLIGHT.fullmatch(key)
@@ -249,28 +252,20 @@ class Fates:
         order = list(self._world.queues)
         return order.index(name) > order.index(other)
 
-    def check_sleepers(self, now: Situation) -> None:
-        """Raises Violation if a child sleeps though its fetch would bring a job."""
-        for number, part in enumerate(self._stage.parts):
-            fetch = self._stage.sleeps_on(now, number)
-            if fetch is None or now.actors[number].stream:
-                continue
-            reply = self._stage.store.run(now.store, fetch).value
-            if isinstance(reply, tuple) and len(reply) > 4:
-                raise Violation("awake", f"{part.name} could take job {jid_of(reply[5])}.")
-
-    def is_settled(self, now: Situation) -> bool:
-        """Whether nothing is left to do: all jobs have ended, or are dead."""
-        if not self.look(now.store).is_empty or now.late:
-            return False
-        for number, actor in enumerate(now.actors):
-            if actor.wire or actor.local == -2:
-                return False
-            has_plan = self._stage.parts[number].name in ("the pusher", "a person")
-            if has_plan and self._stage.request(number, actor).what != "done":
-                return False
-        return True
+    def check_sleeper(self, state: int, fetch: tuple[bytes, ...], part: Part) -> None:
+        """Raises Violation if this fetch of a child that sleeps would bring a job."""
+        reply = self._store.run(state, fetch).value
+        if isinstance(reply, tuple) and len(reply) > 4:
+            raise Violation("awake", f"{part.name} could take job {jid_of(reply[5])}.")
 
 
-def _with_ghost(now: Situation, at: int, ghost: Ghost) -> Situation:
-    return now._replace(ghosts=(*now.ghosts[:at], ghost, *now.ghosts[at + 1 :]))
+def _of_queue(look: Look, queue: bytes) -> set[bytes]:
+    """The leases of a queue."""
+    key = KEYS.inflight(queue.decode()).encode()
+    return {lease for lease, jid in look.leases.items() if key in look.places.get(jid, ())}
+
+
+def _with_ghost(common: Common, at: int, **changes: bool) -> Common:
+    ghosts = common.ghosts
+    ghost = ghosts[at]._replace(**changes)
+    return common._replace(ghosts=(*ghosts[:at], ghost, *ghosts[at + 1 :]))

@@ -187,4 +187,40 @@ MUTATIONS: Final = (
         "redis.call('HSET', KEYS[1], ARGV[1], 1)",
         worlds.LIMITS,
     ),
+    Mutation(
+        "a mark that is new is not told",
+        "  if answer[2] == 0 then answer[2] = 1 end\nend\n\nlocal function detail_of",
+        "end\n\nlocal function detail_of",
+        worlds.TWO_FAILURES,
+    ),
+    Mutation(
+        "a child that is blocked waits without a mark",
+        "    set_mark(blocker[queue])\n",
+        "",
+        worlds.BLOCKS_AND_FAILS,
+    ),
+    Mutation(
+        "a child without a permit waits without a mark",
+        "  if reason == 'full' then set_mark(queue) end\n",
+        "",
+        worlds.RETRY_AT_LIMIT,
+    ),
+    Mutation(
+        "a solo child leaves the permit to solo children",
+        "if is_solo or free > ENOUGH then return 0 end",
+        "if free > ENOUGH then return 0 end",
+        worlds.SUSPECT_AT_LIMIT,
+    ),
+    Mutation(
+        "a fetch spends no token",
+        "  call('SET', KEYS[places[queue] + BUCKET], value, 'PX', lasts)\n",
+        "",
+        worlds.RATE,
+    ),
+    Mutation(
+        "a rate lets one job more start",
+        "local tokens = math.floor(bucket_of(queue).tokens)",
+        "local tokens = math.floor(bucket_of(queue).tokens) + 1",
+        worlds.RATE,
+    ),
 )

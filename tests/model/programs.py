@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import inf
 from types import ModuleType
 from typing import Any, Final, TypeAlias
 from unittest import mock
@@ -122,8 +123,7 @@ class Child(Program):
         take = leases.taker(place)
         while True:
             place.clear()
-            self._forget_numbers(fetch, processor)
-            talk.checkpoint(lambda: knowledge(fetch))
+            self._look_back(talk, fetch, processor)
             while (unit := fetcher.next(place, take)) is None:
                 if leases.count().parked:  # the heartbeat sees to it, after a pause
                     talk.ask(Ask("pause"))
@@ -131,6 +131,7 @@ class Child(Program):
                     settler.again_in_time()
                 else:
                     fetcher.step()
+                self._look_back(talk, fetch, processor)
             with _performing(talk, unit):
                 processor.process(unit)
 
@@ -148,15 +149,17 @@ class Child(Program):
         self._processor = processor
         return fetch, settler, processor
 
-    @staticmethod
-    def _forget_numbers(fetch: FetchParts, processor: Processor) -> None:
-        """A child that has no lease, here or in Redis, is as one that has never had one: it counts
-        its leases from 1 again, so that equal states are found equal."""
+    def _look_back(self, talk: Talk, fetch: FetchParts, processor: Processor) -> None:
+        """Between two steps of the fetcher it does not matter how it came here. A child that has no
+        lease, here or in Redis, is as one that has never had one: it counts its leases from 1
+        again, so that equal states are found equal."""
         leases, channel = fetch.leases, fetch.channel
         is_drained = not leases.sequences() and not leases.must_compare
         if is_drained and channel.under_way is None and not channel._lost:
-            channel._sequence, channel._prepared = 1, None
-            processor._started[0] = 0
+            channel._sequence, processor._started[0] = 1, 0
+            if channel._prepared is not None:
+                channel._prepare(channel._prepared[0].want)
+        talk.checkpoint(lambda: knowledge(fetch, self._capacity))
 
 
 def _ignore(error: BaseException, meaning: str) -> None:
@@ -196,18 +199,20 @@ _LEFT_OUT: Final = frozenset(
 )
 
 
-def knowledge(fetch: FetchParts) -> object:
-    """All that a child knows between two jobs."""
+def knowledge(fetch: FetchParts, capacity: int) -> object:
+    """All that a child knows between two steps of its fetcher."""
     pace: Any = fetch.fetcher._pace
-    parts = (fetch.leases, fetch.channel, fetch.channel._queues, fetch.fetcher, fetch.ends.held)
-    return (*map(_frozen, parts), min(pace._misses, 1), pace.fitting)
+    parts = (fetch.leases, fetch.channel, fetch.fetcher, fetch.ends.held)
+    prepared = fetch.channel._prepared
+    fetch_made = prepared[1] if prepared and fetch.channel._has_report else b""
+    return (*map(_frozen, parts), fetch_made, min(pace._misses, 1), min(pace.fitting, capacity))
 
 
 def _frozen(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | str | bytes):
         return value
     if isinstance(value, float):
-        return "time" if value >= _TIMES else value
+        return _moment(value) if value >= _TIMES else value
     if isinstance(value, Mapping):
         return tuple(sorted((repr(key), _frozen(each)) for key, each in value.items()))
     if isinstance(value, set | frozenset):
@@ -219,6 +224,10 @@ def _frozen(value: Any) -> Any:
     if callable(value) or isinstance(value, ModuleType):
         return None
     return (type(value).__name__, *((name, _frozen(each)) for name, each in _fields(value)))
+
+
+def _moment(value: float) -> str:
+    return "never" if value == inf else "later" if value > CLOCK.now else "before"
 
 
 def _fields(value: Any) -> Iterator[tuple[str, Any]]:
@@ -315,7 +324,7 @@ class Pusher(Program):
             try:
                 channel.push([job])
             except ServerUnavailable as error:
-                told = "unknown" if error.unknown else "not pushed"
+                told = "unknown" if error.unknown else "pushed" if error.pushed else "not pushed"
             else:
                 told = "pushed"
             talk.ask(Ask(told, job.jid))

@@ -7,7 +7,7 @@ value, in order, so that two equal states are equal.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from lupa import lua51  # type: ignore[import-untyped]
@@ -30,20 +30,24 @@ from .commands import (
 # A type's letter, and its contents in order.
 Frozen: TypeAlias = "tuple[str, Any]"
 State: TypeAlias = "tuple[tuple[bytes, Frozen], ...]"
-# What the server refuses: nothing, additions (it is full), or all writes (it is a replica).
-Refusal: TypeAlias = Literal["", "OOM", "READONLY"]
+# What the server refuses: nothing, additions (it is full), all writes (it is a replica), or to name
+# a queue (the user may not).
+Refusal: TypeAlias = Literal["", "OOM", "READONLY", "NOPERM"]
+REFUSALS: Final = ("OOM", "READONLY", "NOPERM")
 
 _OOM: Final = "OOM command not allowed when used memory > 'maxmemory'."
+_NOPERM: Final = "NOPERM this user has no permissions to run the 'sadd' command"
 _READONLY: Final = "READONLY You can't write against a read only replica."
 
 
 class Reply(NamedTuple):
     """What a command led to: the number of the next state, its reply (an error is a ``Refused``;
-    lists are tuples), and the keys whose contents have changed."""
+    lists are tuples), the keys whose contents have changed, and all that it looked at."""
 
     state: int
     value: Any
     changed: frozenset[bytes]
+    seen: frozenset[bytes]
 
 
 def every_script() -> dict[str, Script]:
@@ -74,22 +78,26 @@ def thaw(frozen: Frozen) -> Value:
 
 @dataclass(slots=True)
 class _Run:
-    """One command that is being carried out. ``touched``: the keys that it may have changed;
-    ``has_written``: it has given a command that writes."""
+    """One command that is being carried out. ``seen``: the keys that it has used; ``touched``:
+    those that it may have changed; ``has_written``: it has given a command that writes."""
 
     keyspace: Keyspace
     refusal: Refusal
-    touched: set[bytes]
+    seen: set[bytes] = field(default_factory=set)
+    touched: set[bytes] = field(default_factory=set)
     has_written: bool = False
 
     def do(self, name: bytes, args: Sequence[bytes]) -> Any:
         """One command. Raises Refused."""
         handler, keys = COMMANDS[name]
+        self.seen.update(args if keys < 0 else args[:keys])
         if name not in READS:
             if self.refusal == "READONLY":
                 raise Refused(_READONLY)
             if self.refusal == "OOM" and name in ADDITIONS and not self.has_written:
                 raise Refused(_OOM)
+            if self.refusal == "NOPERM" and (name, args[0]) == (b"SADD", b"queues"):
+                raise Refused(_NOPERM)
             self.has_written = True
             self.touched.update(args if keys < 0 else args[:keys])
         return handler(self.keyspace, args)
@@ -140,7 +148,7 @@ class Store:
 
     def _compute(self, state: int, command: tuple[bytes, ...], refusal: Refusal) -> Reply:
         before = self.states[state]
-        run = _Run({key: thaw(value) for key, value in before.items()}, refusal, set())
+        run = _Run({key: thaw(value) for key, value in before.items()}, refusal)
         reply = _tupled(self._reply(run, command))
         after = dict(before)
         for key in run.touched:
@@ -149,7 +157,8 @@ class Store:
             else:
                 after.pop(key, None)
         changed = frozenset(key for key in run.touched if after.get(key) != before.get(key))
-        return Reply(self.number_of(after) if changed else state, reply, changed)
+        then = self.number_of(after) if changed else state
+        return Reply(then, reply, changed, frozenset(run.seen))
 
     def _reply(self, run: _Run, command: tuple[bytes, ...]) -> Any:
         try:

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from .explorer import Found
 from .ghosts import Violation, jid_of
+from .stage import Event, Situation, Stage
 from .store import Store
 from .talk import model_time
-from .world import Event, Situation, Stage, World
+from .world import World
 
 _SAYS = {
     "kill": "is killed",
@@ -20,7 +21,11 @@ _SAYS = {
     "retire": "ends: no suspect waits",
     "forgotten": "is gone",
 }
-_REFUSALS = {"OOM": "the server is full", "READONLY": "the server is a replica"}
+_REFUSALS = {
+    "OOM": "the server is full",
+    "READONLY": "the server is a replica",
+    "NOPERM": "the server refuses the name",
+}
 _VERBS = {
     "fetch": "fetches",
     "fetch_suspects": "fetches among the suspects",
@@ -49,16 +54,18 @@ def _lines(stage: Stage, found: Found) -> Iterator[str]:
     for number, event in enumerate(found.trace, 1):
         yield f"{number:3}. {_sentence(stage, now, event)}"
         try:
-            now = stage.after(now, event)
+            now = stage.follow(now, event)
         except Violation:
             return
 
 
 def _sentence(stage: Stage, now: Situation, event: Event) -> str:
     if event.what == "late":
-        command = stage.commands.values[now.late[event.detail][0]][0]
+        command = stage.commands.values[stage.common(now).late[event.detail][0]][0]
         return f"a late command arrives: {_command(stage, now, command, '')}"
-    who, actor = stage.parts[event.actor].name, now.actors[event.actor]
+    if event.what == "token":
+        return f"time passes: queue {event.detail} has a token again"
+    who, actor = stage.parts[event.actor].name, stage.actor(now, event.actor)
     if event.what in _SAYS:
         return f"{who} {_SAYS[event.what]}{_sent(stage, now, event)}"
     if event.what == "answer":
@@ -70,7 +77,7 @@ def _sentence(stage: Stage, now: Situation, event: Event) -> str:
 
 
 def _sent(stage: Stage, now: Situation, event: Event) -> str:
-    wire = now.actors[event.actor].wire
+    wire = stage.actor(now, event.actor).wire
     if not event.is_fault or not wire:
         return ""
     names = [_name(stage, stage.commands.values[each][0]) for each in wire]
@@ -78,14 +85,14 @@ def _sent(stage: Stage, now: Situation, event: Event) -> str:
 
 
 def _answer(stage: Stage, now: Situation, event: Event) -> str:
-    request, answer = stage.request(event.actor, now.actors[event.actor]), event.detail
+    request, answer = stage.request(event.actor, stage.actor(now, event.actor)), event.detail
     of = getattr(request, "of", "")
     if answer in ("ends", "fails"):
         return f"performs job {of}, which {answer}"
     if answer == "dies":
         return f"performs job {of}, which kills it"
-    if answer == "long" or answer is True:
-        return "wakes up by itself, after a long time"
+    if answer in ("long", "soon"):
+        return f"wakes up by itself{', after a long time' if answer == 'long' else ''}"
     what = getattr(request, "what", "")
     said = {"push": f"pushes job {of}", "act": of, "death": f"hears that {answer[0]} has died"}
     said |= {"due": "wakes up for due jobs", "sweep": "begins", "pop": f"pops from {answer}"}
@@ -94,7 +101,7 @@ def _answer(stage: Stage, now: Situation, event: Event) -> str:
 
 def _command(stage: Stage, now: Situation, command: tuple[bytes, ...], refusal: str) -> str:
     name = _name(stage, command)
-    reply = stage.store.run(now.store, command, refusal).value  # type: ignore[arg-type]
+    reply = stage.store.run(stage.common(now).store, command, refusal).value  # type: ignore[arg-type]
     jids = (
         [jid_of(each) for each in reply if isinstance(each, bytes)] if type(reply) is tuple else []
     )

@@ -6,6 +6,7 @@ The code is that of the processes. Only what is under it is replaced: socket, cl
 
 from __future__ import annotations
 
+import os
 import random
 import secrets
 import time
@@ -186,12 +187,12 @@ class Socket:
     def next_is_push(self) -> bool:
         return bool(self._talk.ask(Peek()) == "report")
 
-    def wait(self, timed: bool) -> bool:
-        """Whether there is something to read, in time."""
-        answer = self._talk.ask(Wait(timed))
-        if answer == "long":
-            CLOCK.sleep(_LONG)
-        return answer is True
+    def wait(self, timed: float | None) -> bool:
+        """Whether there is something to read before the moment comes in so many seconds."""
+        answer = self._talk.ask(Wait(timed is not None))
+        if answer != "report":
+            CLOCK.sleep(_LONG if timed is None else timed)
+        return bool(answer == "report")
 
     def on_invalidation(self, call: Callable[[list[bytes] | None], None]) -> None:
         self._on_change = call
@@ -214,7 +215,7 @@ class ModelConnection(RedisConnection):
         socket: Any = self._open()
         if timeout <= 0:
             return bool(socket.can_read())
-        return bool(socket.wait(timeout < _SHORTEST_USUAL))
+        return bool(socket.wait(timeout if timeout < _SHORTEST_USUAL else None))
 
 
 _SHORTEST_USUAL: Final = 4.0  # seconds: a shorter wait is for a token of a rate
@@ -239,6 +240,8 @@ def _as_read(value: Any) -> Any:
             return exceptions.OutOfMemoryError(text.partition(" ")[2])
         if text.startswith("READONLY"):
             return exceptions.ReadOnlyError(text.partition(" ")[2])
+        if text.startswith("NOPERM"):
+            return exceptions.NoPermissionError(text)
         return exceptions.ResponseError(text)
     if isinstance(value, Ok):
         return value.text
@@ -351,6 +354,7 @@ def model_time() -> Iterator[None]:
         (due_jobs, "now", lambda: 2.0 * MOMENT + 0.5),
         (random, "uniform", lambda least, most: (least + most) / 2),
         (secrets, "token_hex", lambda size: "0" * 2 * size),
+        (os, "urandom", bytes),
     ]
     with ExitStack() as patches:
         for place, name, value in replaced:

@@ -16,6 +16,9 @@ def test_a_changed_script_is_found(mutation: Mutation) -> None:
     told = story(mutation.world, result.found, mutation.store())
     assert str(result.found.violation) in told
     assert len(told.splitlines()) == len(result.found.trace) + 2
+    in_all_orders = explore(mutation.world, mutation.store(), in_all_orders=True).found
+    assert in_all_orders is not None
+    assert in_all_orders.violation.promise == result.found.violation.promise
 
 
 def test_there_are_enough_of_them() -> None:

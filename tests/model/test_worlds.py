@@ -13,7 +13,9 @@ from .story import story
 from .world import World
 
 
-@pytest.mark.parametrize("world", worlds.SMALL, ids=lambda world: world.name)
+@pytest.mark.parametrize(
+    "world", [*worlds.SMALL, worlds.ALL_TOGETHER], ids=lambda world: world.name
+)
 def test_a_small_world_keeps_all_promises(world: World) -> None:
     result = explore(world)
     assert result.found is None, story(world, result.found)

@@ -3,17 +3,18 @@ explore``."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from forkq.api.job_sets import DeadSet, RetrySet
 from forkq.api.queue import Queue
-from forkq.limits.rules import Rules
+from forkq.limits.rules import Rate, Rules
 from forkq.servers import Server
 
 from .programs import KEYS, Action
 from .world import Fault, Job, World
 
-ALL_FAULTS: Final[tuple[Fault, ...]] = (
+USUAL_FAULTS: Final[tuple[Fault, ...]] = (
     *("kill", "late kill", "lose", "late loss"),
     *("OOM", "READONLY"),
 )
@@ -21,6 +22,7 @@ ALL_FAULTS: Final[tuple[Fault, ...]] = (
 ONE_CRASH: Final = {"crashes": 1}
 SUSPECT: Final = {"forkq": {"suspect": True}}
 LIMIT_1: Final = Rules(limit=1)
+ONE_IN_TWO_SECONDS: Final = Rules(rate=Rate(1, 2))
 
 
 def _pause(server: Server) -> object:
@@ -126,39 +128,96 @@ DELETED = World("deleted retries", [FAILING], clock=True, person=[DELETE_RETRIES
 MOVED = World("moved jobs", [GOOD], queues=("a", "b"), person=[MOVE])
 CLEARED = World("cleared queue", [GOOD, SECOND], person=[CLEAR])
 RUBY = World("beside Sidekiq", [GOOD, Job("2", nature="fails", retries=1)], ruby=True, clock=True)
-ALL_FAULTS_ONCE = World(
-    "each fault", [GOOD], solo=True, sweep=True, clock=True, faults=ALL_FAULTS, most_faults=1
+EACH_FAULT = World(
+    "each usual fault",
+    [GOOD],
+    solo=True,
+    sweep=True,
+    clock=True,
+    faults=USUAL_FAULTS,
+    most_faults=1,
 )
 
-# Complete in ``make test``.
+RATE = World("a rate", [GOOD, SECOND], (2, 1), rules={"a": ONE_IN_TWO_SECONDS})
+RATE_AND_LOSS = World(
+    "a rate and a loss",
+    [GOOD, SECOND],
+    rules={"a": ONE_IN_TWO_SECONDS},
+    faults=("lose",),
+    most_faults=1,
+)
+RATE_ALONE = World(
+    "a rate and a suspect",
+    [Job("1", pushed=False), SECOND],
+    rules={"a": ONE_IN_TWO_SECONDS},
+    solo=True,
+    stored=SUSPECTED,
+)
+
+SUSPECT_AT_LIMIT = World(
+    "a suspect at a limit",
+    [Job("1", pushed=False), SECOND],
+    rules={"a": LIMIT_1},
+    solo=True,
+    stored=SUSPECTED,
+)
+BLOCKS_AND_FAILS = World(
+    "a failure that blocks",
+    [FATAL, Job("2", "b")],
+    (1, 1),
+    ("a", "b"),
+    {"a": Rules(blocking=True)},
+)
+TWO_FAILURES = World(
+    "two failures at a limit",
+    [FATAL, Job("2", nature="fails"), Job("3")],
+    (1, 1),
+    rules={"a": LIMIT_1},
+)
+
+
+NAMELESS = World("a name refused", [GOOD, SECOND], faults=("NOPERM",), most_faults=1)
+DAMAGED_NAMES = World(
+    "damaged names", [GOOD, SECOND], clock=True, stored=[("SET", KEYS.queues, "?")]
+)
+
+
+def _all_together(name: str, second: Job, person: Sequence[Action], *more: Job) -> World:
+    """Two children, a solo child, a clock, a pusher and a person; two queues with limit 1."""
+    jobs = [POISON, second, *more]
+    rules = {"a": LIMIT_1, "b": LIMIT_1}
+    return World(name, jobs, (1, 1), ("a", "b"), rules, solo=True, clock=True, person=person)
+
+
+# Complete in ``make test``: each within a second or two, and the last one.
 SMALL: Final = (
     *(PLAIN, LOST_REPLIES, LIMIT, BLOCKING, RETRIES, FAILS_AT_LIMIT, DAMAGED, BURIAL, DEATH, LATE),
     *(ALONE, SUSPECTS, TWO_SUSPECTS, PAUSES, LIMITS, SECOND_LIFE, DELETED, MOVED, CLEARED, RUBY),
-    ALL_FAULTS_ONCE,
+    *(EACH_FAULT, RATE, RATE_AND_LOSS, RATE_ALONE, SUSPECT_AT_LIMIT, BLOCKS_AND_FAILS),
+    *(TWO_FAILURES, PERMITS, DEATHS_IN_TWO, NAMELESS, DAMAGED_NAMES),
 )
+ALL_TOGETHER: Final = _all_together("all together", Job("2", "b"), [RETRY_DEAD])
 
-# Complete in ``make explore``.
+# Complete in ``make explore``, or nearly so.
 LARGE: Final = (
-    PERMITS,
-    LIMIT_AND_LOSS,
     RETRY_AT_LIMIT,
-    DEATHS_IN_TWO,
+    LIMIT_AND_LOSS,
     LOSS_IN_TWO,
-    World("all together", [POISON, SECOND], (1, 1), rules={"a": LIMIT_1}, solo=True, clock=True),
     World(
-        "each fault, two jobs",
+        "each usual fault, two jobs",
         *([GOOD, SECOND], (1,)),
-        solo=True, sweep=True, faults=ALL_FAULTS, most_faults=1,
+        solo=True, sweep=True, faults=USUAL_FAULTS, most_faults=1,
     ),
     World(
-        "everything",
-        [POISON, Job("2", "b")],
-        (1, 1),
-        ("a", "b"),
-        {"a": LIMIT_1, "b": LIMIT_1},
-        solo=True, clock=True, person=[PAUSE, RESUME],
+        "each usual fault, twice",
+        *([GOOD], (1,)),
+        solo=True, sweep=True, faults=USUAL_FAULTS, most_faults=2,
     ),
-    World("each fault, twice", [GOOD], solo=True, sweep=True, faults=ALL_FAULTS, most_faults=2),
+    _all_together("all together, one fails", Job("2", "b", "fails", 1), [RETRY_DEAD]),
+    _all_together("all together, paused", Job("2", "b"), [PAUSE, RESUME]),
+    _all_together(
+        "all together, three jobs", Job("2", "b", "fails", 1), [RETRY_DEAD], Job("3", "b")
+    ),
 )  # fmt: skip
 
 # Too large to be looked at in full: ``make explore`` walks through it at random.
@@ -172,6 +231,6 @@ WIDE: Final = World(
     clock=True,
     sweep=True,
     person=[PAUSE, RESUME, RETRY_DEAD],
-    faults=ALL_FAULTS,
+    faults=USUAL_FAULTS,
     most_faults=4,
 )
