@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any, Final
 
-from ..errors import InvalidRule, configuration
+from ..errors import ForkqError, InvalidRule, configuration
 from ..limits.overrides import FORGET_ALL, Fields, in_force, limit_to, process_limit_to, rate_to
 from ..limits.patterns import is_pattern
 from ..limits.rate_text import rate_text
@@ -38,7 +38,7 @@ class Queue(JobHolder):
     returns to the configuration.
 
     Raises InvalidRule for a name that is not one queue's or a value that is not a rule, and
-    ServerUnavailable.
+    ServerUnavailable. A queue that Redis has may have any name: Sidekiq pushes to each.
     """
 
     location = "queued"
@@ -47,12 +47,12 @@ class Queue(JobHolder):
 
     def __init__(self, name: str, server: Server | None = None) -> None:
         super().__init__(server)
-        if type(name) is str and is_pattern(name):
-            raise InvalidRule(
-                f'"{name}" is a pattern, and at run time each queue has rules of its own: name '
-                f"one, or write the pattern's rules into {configuration.place}"
-            )
-        self.name: Final = checked_queue(name)
+        self.name: Final = name
+        try:
+            _check_name(name)
+        except InvalidRule:
+            if not self._exists():
+                raise
 
     def __repr__(self) -> str:
         return f"Queue({self.name!r})"
@@ -207,6 +207,14 @@ class Queue(JobHolder):
         [report] = queue_reports(self.name, server=self.server)
         return report
 
+    def _exists(self) -> bool:
+        if type(self.name) is not str or not self.name:
+            return False
+        try:
+            return bool(self._ask("SISMEMBER", self._keys.queues, self.name))
+        except ForkqError:
+            return False
+
     def _rules(self) -> Rules:
         configured = self.server.rules.of(self.name)
         return in_force(configured, self._ask("HGETALL", self._keys.control(self.name)))
@@ -239,3 +247,12 @@ class Queue(JobHolder):
         found = selected_in_queue(self.server, self.name, where.keys, near)
         place = (self.server, self.location, self.name, near + BEHIND)
         return SelectedPages(found, len(where.keys), *place)
+
+
+def _check_name(name: str) -> None:
+    if type(name) is str and is_pattern(name):
+        raise InvalidRule(
+            f'"{name}" is a pattern, and at run time each queue has rules of its own: name '
+            f"one, or write the pattern's rules into {configuration.place}"
+        )
+    checked_queue(name)

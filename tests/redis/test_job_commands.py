@@ -304,6 +304,19 @@ def test_without_a_terminal_nothing_is_asked(redis: Redis, shell: Shell) -> None
     assert (inside(redis), inside(redis, "retries"), queued(redis)) == (["a"], ["a"], ["a"])
 
 
+def test_a_job_in_a_queue_of_a_strange_name_hides_no_other(redis: Redis, shell: Shell) -> None:
+    """Sidekiq pushes to a queue of any name; here it looks like a pattern."""
+    fill(redis, "a")
+    for name in ("mail", "m*"):
+        redis.sadd("queues", name)
+        redis.lpush(f"queue:{name}", job(f"in-{name}", queue=name))
+    assert shell("jobs") == 0
+    assert {"in-mail", "in-m*"} <= set(shell.out.split())
+    assert shell("jobs delete --yes --queue m*") == 0
+    assert redis.llen("queue:m*") == 0
+    assert shell("queues show m*") == 0
+
+
 TEXTS = ("--class", "--error", "--queue", "--jid", "--match")
 
 

@@ -144,6 +144,18 @@ def test_a_burst_is_a_whole_number_from_1(queue: forkq.Queue) -> None:
         queue.set_rate("1/s", burst=0)
 
 
+@pytest.mark.parametrize("name", ["tenant-*", "a?[b]", "mail,5"])
+def test_a_queue_that_redis_has_may_have_any_name(
+    redis: Redis, queue: forkq.Queue, name: str
+) -> None:
+    """Sidekiq pushes to each, and one such job must not hide those of all other queues."""
+    redis.sadd("queues", name)
+    redis.lpush(f"queue:{name}", json.dumps({"class": "J", "args": [], "jid": "a", "queue": name}))
+    strange = forkq.Queue(name)
+    assert [entry.jid for entry in strange] == ["a"]
+    assert strange.clear() == 1
+
+
 def test_a_pattern_or_an_empty_name_is_no_queue() -> None:
     """At run time there are no rules for patterns, so a pattern raises an error."""
     with pytest.raises(InvalidRule, match="is a pattern, and at run time"):
