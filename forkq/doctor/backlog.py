@@ -1,4 +1,4 @@
-"""Check of the waiting jobs: whether the app knows their class.
+"""Checks of the waiting jobs: whether the app knows their class, and none is left between shards.
 
 Each command reads a bounded number of names or jobs, but the set of queues is read at once, as by
 every child with a pattern.
@@ -17,6 +17,7 @@ from ..limits.patterns import matches_any
 from ..wire.keys import keys_of
 from ..wire.payload import loads_head
 from ..wire.printable import shown_name
+from ..wire.queue_moves import moves_under_way
 from .finding import Finding, listed, unchecked
 from .probe import AppReport
 from .server import ExaminedServer
@@ -49,6 +50,21 @@ def classes(server: ExaminedServer, config: Config, report: AppReport | None) ->
     what = f"the app does not register {listed(_sizes(unknown))} ({seen})"
     remedy = "import their modules in the app that -r names, or delete the jobs"
     return Finding("fail", "classes", what, "these jobs fail until they are dead", remedy)
+
+
+def moves(server: ExaminedServer) -> Finding:
+    """Which queues have jobs between this shard and another one: `forkq shards move` moves them."""
+    [states] = server.connection.pipeline([("HGETALL", server.keys.moves)])
+    if isinstance(states, Exception):
+        raise states
+    queues = moves_under_way(states)
+    if not queues:
+        return Finding("ok", "moves", "no job is on its way to another shard")
+    replies = server.connection.pipeline([("LLEN", server.keys.moving(name)) for name in queues])
+    sizes = dict(zip(queues, map(_length, replies), strict=True))
+    what = f"jobs are on their way to another shard: {listed(_sizes(sizes))}"
+    remedy = "if no `forkq shards move` runs for them, run it again: it goes on where it stopped"
+    return Finding("warn", "moves", what, "no worker sees them", remedy)
 
 
 def _sizes(counts: Mapping[str, int]) -> Iterator[str]:

@@ -19,7 +19,7 @@ from ..store.refusals import failure
 from ..store.server_check import check_files, check_usable
 from ..wire.redis_url import EMBEDDED
 from .app import app, cron, preload
-from .backlog import classes
+from .backlog import classes, moves
 from .finding import Finding, examine, unchecked
 from .host import max_memory, memory, oom_group, open_files, processes
 from .journal import journal
@@ -132,6 +132,7 @@ def _of_redis(config: Config, report: AppReport | None, seen: SeenServers) -> It
         "buffers": partial(output_buffers, config=config),
         "classes": partial(classes, config=config, report=report),
         "versions": versions,
+        "moves": moves,
     }
     # `forkq start` imports this module, and needs none of what the screens need.
     from .service import SERVICE, service  # noqa: PLC0415

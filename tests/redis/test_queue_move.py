@@ -18,6 +18,8 @@ from forkq import api, default_client
 from forkq.api.sharding import queue_move
 from forkq.api.sharding.queue_move import QueueMove
 from forkq.config.load import load
+from forkq.doctor.backlog import moves
+from forkq.doctor.server import ExaminedServer
 from forkq.errors import ForkqError, ServerUnavailable
 from forkq.servers import Server, first_found
 from forkq.sharded_client import ShardedClient
@@ -25,6 +27,7 @@ from forkq.wire.keys import Keys
 from tests.redis.shell import Shell
 from tests.support.server import Server as RedisServer
 from tests.support.waiting import wait_until
+from tests.unit.doctor.shared import config
 
 HERE, THERE = Keys(""), Keys("new:")
 TEXT = """
@@ -84,6 +87,12 @@ def fill(redis: Redis) -> None:
 
 def server(name: str) -> Server:
     return api.server(name)
+
+
+def examined_moves() -> str:
+    """What `forkq doctor` finds of the moves from the old shard."""
+    with server("default").connection() as connection:
+        return moves(ExaminedServer(connection, config())).level
 
 
 def contents(redis: Redis, keys: Keys) -> dict[str, Any]:
@@ -222,6 +231,7 @@ def test_a_job_is_found_while_its_page_is_under_way(
             break
         calls.kill_at = -1
         under_way = redis.lrange(HERE.moving("mail"), 0, -1)
+        assert examined_moves() == ("warn" if under_way else "ok")
         jids = [json.loads(raw)["jid"] for raw in under_way if b'"jid"' in raw]
         assert all(api.is_alive(jid) for jid in jids if jid[0] != "d")
         seen.update(jid[0] for jid in jids)

@@ -118,7 +118,7 @@ class QueueMove:
         keys = self._source.keys
         names = (keys.moves, keys.moving(self._queue), *self._places(keys, kind))
         arguments = (self._queue, kind, self._name, self._number, _JOBS, _BYTES, *asked)
-        with _on(self._source):
+        with _naming_shard(self._source):
             name, number, under_way, values = self._source.run(MOVE_TAKE, names, arguments)
         self._number = number
         return _MovePage(name, number, cast("Kind", under_way.decode()), values)
@@ -131,7 +131,7 @@ class QueueMove:
         keys = self._target.keys
         names = (keys.arrived, *self._places(keys, page.kind, there=True))
         arguments = (self._queue, page.move, page.number, page.kind, *page.values)
-        with _on(self._target):
+        with _naming_shard(self._target):
             is_late = self._target.run(MOVE_PUT, names, arguments) < 0
         if is_late:
             return self._deliver_renamed(page)
@@ -151,7 +151,7 @@ class QueueMove:
         keys = self._source.keys
         names = (keys.moves, keys.moving(self._queue), *self._places(keys, page.kind)[:2])
         arguments = (self._queue, page.move, page.number, how, new_jid())
-        with _on(self._source):
+        with _naming_shard(self._source):
             return int(self._source.run(MOVE_CLOSE, names, arguments))
 
     def _places(
@@ -171,7 +171,7 @@ class QueueMove:
         """The members of a set that belong to the queue, a page at a time."""
         pages = SetPages(self._source, location)
         while True:
-            with _on(self._source):
+            with _naming_shard(self._source):
                 entries = pages.next()
             if not entries:
                 return
@@ -187,7 +187,7 @@ class QueueMove:
     def _periodic(self) -> list[bytes]:
         """Name and definition in turn of the periodic jobs of the queue that were added at run
         time. Those of an app are published by its children, on the shard where the queue is."""
-        with _on(self._source):
+        with _naming_shard(self._source):
             [found] = self._source.ask(("HGETALL", self._source.keys.cron))
         pairs = (
             zip(found[::2], found[1::2], strict=True) if isinstance(found, list) else found.items()
@@ -221,13 +221,13 @@ class QueueMove:
         """The target gets the pause, and the rules that were changed at run time, before the first
         job. It keeps rules of its own."""
         keys, queue = self._source.keys, self._queue
-        with _on(self._source):
+        with _naming_shard(self._source):
             rules, is_paused, by = self._source.ask(
                 ("HGETALL", keys.control(queue)),
                 ("SISMEMBER", keys.paused, queue),
                 ("HGET", keys.paused_by, queue),
             )
-        with _on(self._target):
+        with _naming_shard(self._target):
             if rules:
                 self._put_rules(rules)
             if is_paused:
@@ -249,7 +249,7 @@ class QueueMove:
         self._target.run(SET_ADD, (keys.paused,), (self._queue,))
 
     def _read_running(self) -> int:
-        with _on(self._source):
+        with _naming_shard(self._source):
             [count] = self._source.ask(("HLEN", self._source.keys.inflight(self._queue)))
         return int(count)
 
@@ -261,7 +261,7 @@ class QueueMove:
             self._told(self)
             time.sleep(_PAUSE)
             running = self._read_running()
-            with _on(self._source):
+            with _naming_shard(self._source):
                 if any(self._source.ask(*(("LLEN", key) for key in lists))):
                     return
 
@@ -271,7 +271,7 @@ class QueueMove:
         sets = (keys.moves, keys.queues, keys.paused, keys.paused_by, keys.controlled)
         jobs = (keys.queue(queue), keys.suspects(queue), keys.inflight(queue), keys.moving(queue))
         names = (*sets, *jobs, keys.control(queue), keys.bucket(queue), keys.turn(queue))
-        with _on(self._source):
+        with _naming_shard(self._source):
             return bool(self._source.run(MOVE_END, names, (queue,)))
 
 
@@ -287,7 +287,7 @@ def _has_features(payload: bytes) -> bool:
 
 
 @contextmanager
-def _on(server: Server) -> Iterator[None]:
+def _naming_shard(server: Server) -> Iterator[None]:
     """Names the shard in an error, and says what to do."""
     try:
         yield

@@ -13,6 +13,7 @@ from ...servers import Server
 from ...store.cluster import owner_of
 from ...store.sentinel import address_text
 from ...store.server_check import server_info
+from ...wire.queue_moves import moves_under_way
 from ...wire.redis_url import slot_of
 from ..stats import Stats, stats
 
@@ -154,10 +155,7 @@ def _strays(server: Server, counts: Stats) -> dict[str, int]:
 
 def _moves(server: Server) -> tuple[str, ...]:
     [found] = server.ask_leniently(("HGETALL", server.keys.moves))
-    return tuple(
-        sorted(name.decode("utf-8", "replace") for name, state in (found or {}).items()
-               if not state.endswith(b" "))
-    )  # fmt: skip
+    return moves_under_way(found or {})
 
 
 def proposal(loads: Sequence[ShardLoad]) -> Proposal | None:
