@@ -8,6 +8,7 @@ are deleted at the end, also after an interruption.
 from __future__ import annotations
 
 import os
+import re
 import ssl
 import time
 from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ from ..store.connection import (
     connector,
 )
 from ..store.redis_py import exceptions
+from ..store.refusals import RIGHTS
 from ..store.scripts import script_of
 from ..store.server_check import setting, unknown_commands
 from ..units import format_duration, plural
@@ -48,6 +50,10 @@ _Trials: TypeAlias = "Callable[[Keys, float], list[Trial]]"
 # Seconds; the longest script of forkq takes a part of one.
 _SHORT_SCRIPT: Final = 1.0
 _ANY_PREFIX: Final = "{forkq}:"
+# What Redis says in a script of a right that its user lacks, from 6.2 on.
+_LACKS_RIGHTS: Final = re.compile(
+    "can't run this command|no permission|can't access", re.IGNORECASE
+)
 _LUA: Final = script_of("lua", b"return _VERSION")
 
 # Of the doctor's checks: what a setting can mend does not make a server unusable.
@@ -195,7 +201,8 @@ def _tried(server: ExaminedServer, check: str, make: _Trials, otherwise: Level) 
         for trial in tried:
             if problem := _problem(server.connection, trial, own):
                 what = f"the script {trial.name} does not do its task"
-                return Finding(otherwise, check, what, problem)
+                remedy = RIGHTS if _LACKS_RIGHTS.search(problem) else ""
+                return Finding(otherwise, check, what, problem, remedy)
     count = len({trial.name for trial in tried if trial.is_script})
     return Finding("ok", check, f"each of {plural(count, 'script')} did a real task")
 

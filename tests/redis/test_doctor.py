@@ -18,6 +18,7 @@ from forkq.config.capsule import Capsule
 from forkq.config.config import Config, RedisSettings
 from forkq.default_client import use
 from forkq.doctor.backlog import classes
+from forkq.doctor.conformance import conformance
 from forkq.doctor.examination import all_findings
 from forkq.doctor.finding import Finding, examine
 from forkq.doctor.network import clock, latency, rights
@@ -28,6 +29,7 @@ from forkq.doctor.server import eviction, persistence, redis_memory, version
 from forkq.doctor.service import service
 from forkq.doctor.versions import versions
 from forkq.store.connection import RedisConnection
+from forkq.store.refusals import RIGHTS
 from tests.redis.proxy import Proxy
 from tests.support.documents import redis_rights
 from tests.support.server import Server
@@ -226,6 +228,11 @@ def test_missing_rights_are_named(least: Callable[..., str]) -> None:
     missing = found(least("-zadd", "-info"), rights)
     assert missing.level == "fail"
     assert "lacks +info +zadd" in missing.what
+
+
+def test_a_script_that_lacks_a_right_leads_to_the_rights(least: Callable[..., str]) -> None:
+    report = {each.check: each for each in conformance(settings(least()))}
+    assert (report["by-hand"].level, report["by-hand"].remedy) == ("warn", RIGHTS)
 
 
 @pytest.mark.parametrize(
