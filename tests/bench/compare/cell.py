@@ -86,21 +86,26 @@ class Stage:
     @contextmanager
     def running(self, keys: Keys, url: str) -> Iterator[tuple[psutil.Process, Counts]]:
         """The program, started on a server that holds these keys, and the counts of its jobs."""
+        with self.filled(keys) as counts, self.started(url, counts) as process:
+            yield process, counts
+
+    @contextmanager
+    def filled(self, keys: Keys) -> Iterator[Counts]:
+        """The counts of jobs that have not run yet, beside a server that holds these keys."""
         with tempfile.TemporaryDirectory() as folder:
             with self.server.client() as client:
                 client.flushall()
                 _restore(client, keys)
             counts = Counts(Path(folder) / "counts")
             try:
-                with self._started(url, folder, counts) as process:
-                    yield process, counts
+                yield counts
             finally:
                 counts.close()
 
     def _rate(self, process: psutil.Process, counts: Counts, jobs: int, window: float) -> Measured:
         first = jobs // 20
         wait_until(
-            lambda: _has_run(process, counts, first), deadline=START, what="jobs", every=0.002
+            lambda: has_run(process, counts, first), deadline=START, what="jobs", every=0.002
         )
         begin = self._read(process, counts)
         with contextlib.suppress(NotInTime):
@@ -115,11 +120,13 @@ class Stage:
         return Reading(at, jobs, sum(map(_cpu, _tree(process))), _cpu(redis))
 
     @contextmanager
-    def _started(self, url: str, folder: str, counts: Counts) -> Iterator[psutil.Process]:
-        log = Path(folder) / "log"
+    def started(self, url: str, counts: Counts) -> Iterator[psutil.Process]:
+        """The program. It is killed at the end, with all that it has started."""
+        folder = counts.path.parent
+        log = folder / "log"
         with log.open("wb") as output:
             started = subprocess.Popen(
-                bound.command(self._command(self.peer.worker, url, folder)),
+                bound.command(self._command(self.peer.worker, url, str(folder))),
                 cwd=APPS,
                 env=self._env(url, str(counts.path)),
                 stdin=subprocess.DEVNULL,
@@ -135,7 +142,7 @@ class Stage:
                 log.read_text(errors="replace").strip()[-400:] or "it printed nothing"
             ) from None
         finally:
-            _kill(process)
+            kill(process)
             started.wait(30)
 
     def _command(self, command: str, url: str, folder: str) -> list[str]:
@@ -147,7 +154,8 @@ class Stage:
         return {**os.environ, "PYTHONPATH": str(APPS), **own, **self.peer.env}
 
 
-def _has_run(process: psutil.Process, counts: Counts, jobs: int) -> bool:
+def has_run(process: psutil.Process, counts: Counts, jobs: int) -> bool:
+    """Whether so many jobs have run. Raises NotInTime if the program has ended."""
     if process.status() == psutil.STATUS_ZOMBIE:
         raise NotInTime("the program has ended")
     return counts.total() >= jobs
@@ -183,7 +191,7 @@ def _cpu(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
-def _kill(process: psutil.Process) -> None:
+def kill(process: psutil.Process) -> None:
     """Ends the program and all that it started, at once: its figures are taken."""
     with contextlib.suppress(psutil.NoSuchProcess):
         tree = _tree(process)
