@@ -16,6 +16,7 @@ from forkq.config.shards import Shard
 from forkq.sharded_client import ShardedClient
 from forkq.wire.keys import Keys
 from tests.process.shared import APP, Journal, leased, waiting
+from tests.support import bound
 from tests.support.server import Server
 from tests.support.tree import ForkqTree, StartTree
 from tests.support.waiting import wait_until
@@ -57,7 +58,7 @@ def servers() -> Iterator[TwoServers]:
 
 def move(forkq: ForkqTree) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [*forkq.program, "shards", "move", "mail", "mail", "--json"],
+        bound.command([*forkq.program, "shards", "move", "mail", "mail", "--json"]),
         cwd=forkq.cwd, env=forkq.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 
@@ -70,7 +71,7 @@ def arrived(redis: Redis) -> int:
 def kill_after_a_page(forkq: ForkqTree, new: Redis) -> int:
     """Begins a move, and kills it once a page more has arrived. Returns its exit code."""
     pages, command = arrived(new), move(forkq)
-    wait_until(lambda: arrived(new) > pages or command.poll() is not None, what="a page")
+    wait_until(lambda: arrived(new) > pages or command.poll() is not None, what="a page", every=0)
     command.kill()
     command.communicate()
     return command.returncode

@@ -224,6 +224,7 @@ def refusals(node: Node) -> int:
     return int(found.get("count", 0))
 
 
+@pytest.mark.usefixtures("slot")
 def test_two_shards_of_one_cluster_are_in_slots_far_apart(cluster: Cluster, tmp_path: Path) -> None:
     """They have the same URL, and a prefix each: what is pushed to one is not seen on the other."""
     url = f"cluster://127.0.0.1:{cluster.primaries[0].port}"

@@ -17,7 +17,7 @@ from forkq.store.connection import ResponseError
 from forkq.wire.keys import Keys
 from tests.redis.proxy import Proxy
 from tests.redis.shell import Shell
-from tests.support import conformance
+from tests.support import bound, conformance
 from tests.support.documents import snippets
 from tests.support.server import Server
 from tests.support.tree import CHECKOUT
@@ -136,7 +136,9 @@ def test_an_interruption_leaves_no_key_that_stays(
     with Proxy(redis_server.port, delay=0.02) as proxy:
         command = [sys.executable, str(CHECKOUT / "bin" / "forkq"), "doctor", "--conformance"]
         process = subprocess.Popen(
-            [*command, "--redis", proxy.url], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            bound.command([*command, "--redis", proxy.url]),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         wait_until(lambda: len(redis.keys("*")) > 5, what="its keys")
         process.send_signal(number)

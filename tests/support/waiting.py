@@ -42,7 +42,8 @@ def wait_until(
 
     `deadline` and `every` are seconds. The deadline is that of a free machine: under load it is
     later (`within`). The longer it has waited, the less often it looks, down to every
-    `SELDOM`: a look into Redis or at many processes costs time that the awaited process needs.
+    `SELDOM`: a look into Redis or at many processes costs time that the awaited process needs. With
+    `every=0` it looks all the time, for what is over in a moment.
     `what` completes the sentence "waited for ...". What the condition raises is
     raised: a wait hides no mistake.
     """
@@ -54,4 +55,5 @@ def wait_until(
         waited = time.monotonic() - began
         if waited >= seconds and waited >= within(seconds):
             raise NotInTime(f"waited {waited:.3g} s for {what}; the last value was {value!r}")
-        time.sleep(max(every, min(waited / 20, SELDOM)))
+        if every:
+            time.sleep(max(every, min(waited / 20, SELDOM)))
