@@ -24,6 +24,7 @@ CHECKS = [
     "journal", "app", "cron", "preload", "redis", "version", "eviction", "persistence",
     "redis-memory", "latency", "clock",
     "rights", "timeout", "huge-pages", "overcommit", "clients", "buffers", "classes", "versions",
+    "moves",
     "damaged", "fleet", "silent", "refused", "leader", "due", "queues", "idle", "behind", "paused",
     "suspects", "held", "surge", "failing", "dead", "periodic", "asleep",
 ]  # fmt: skip

@@ -15,6 +15,7 @@ from tests.process.shared import (
     push,
     push_many,
     title,
+    wait_events,
     wait_settled,
     workers,
 )
@@ -81,7 +82,7 @@ def test_a_class_whose_fault_is_mended_is_released(
     assert not redis.exists("forkq:classes:held")
     wait_until(lambda: not redis.exists("forkq:classes:released"), what="the end of the returns")
     assert redis.zcard("dead") == 0
-    [line] = events(forkq, RELEASED)
+    [line] = wait_events(forkq, RELEASED)
     assert line["released"] == "Fragile"
     ordinary = {child.pid for child in workers(forkq)}
     [after] = push_many(redis_server, "Fragile", [[str(door)]])
