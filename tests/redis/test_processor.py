@@ -25,6 +25,7 @@ from forkq.errors import Shutdown
 from forkq.limits.rules import Rate, Rules
 from forkq.runtime.log_console import SENTENCE
 from forkq.store.pool import RedisPool
+from forkq.store.scripts import ISOLATE, RETRY
 from forkq.wire import marks
 from forkq.wire.keys import Keys
 from forkq.wire.lease import UnitOfWork
@@ -275,12 +276,18 @@ NOT_RUN_HERE: list[bytes] = [
 ]
 
 
+@pytest.mark.parametrize("knows_scripts", [True, False], ids=["known", "unknown scripts"])
 @pytest.mark.parametrize("concurrency", [1, 4])
 @pytest.mark.parametrize("unrun", NOT_RUN_HERE, ids=["newer", "suspect", "held"])
 def test_a_job_that_is_put_elsewhere_unrun_costs_no_token_of_its_queues_rate(
-    redis: Redis, redis_server: Server, unrun: bytes, concurrency: int
+    redis: Redis, redis_server: Server, unrun: bytes, concurrency: int, knows_scripts: bool
 ) -> None:
-    """Else a flood of them would keep all others waiting."""
+    """Else a flood of them would keep all others waiting. A server that does not know a script yet
+    gives the token back only after the fetch that was sent with it."""
+    for script in (RETRY, ISOLATE):
+        redis.script_load(script.text)
+    if not knows_scripts:
+        redis.script_flush()
     ran, burst = good(), 3
     redis.hset(Keys().held_classes, "Deadly", "1700000000 5")
     redis.lpush(LIST, *[unrun] * 20, *[payload("Good", n) for n in range(burst + 1)])

@@ -252,20 +252,21 @@ def read_replies(connection: RedisConnection, sent: Sequence[tuple[Ending, Call]
             ending.reply = error
 
 
-def send_again(connection: RedisConnection, sent: Sequence[tuple[Ending, Call]]) -> None:
+def send_again(connection: RedisConnection, sent: Sequence[tuple[Ending, Call]]) -> bool:
     """Sends a call again whose reply was an error, after all replies were read: a server that does
-    not know the script gets its text, and one that met a damaged key says which. Raises
-    ConnectionLost."""
+    not know the script gets its text, and one that met a damaged key says which. Returns whether a
+    call was done only now. Raises ConnectionLost."""
     unknown = [each for each in sent if isinstance(each[0].reply, exceptions.NoScriptError)]
     for ending, _ in unknown:
         ending.reply = None
     if not connection.reusable:
-        return
+        return False
     if unknown:
         replies = connection.exchange([call for _, call in unknown])
         for (ending, _), reply in zip(unknown, replies, strict=True):
             ending.reply = reply
     _name_damaged(connection, [each for each in sent if _met_damage(each[0])])
+    return bool(unknown)
 
 
 def _met_damage(ending: Ending) -> bool:

@@ -282,7 +282,7 @@ class FetchChannel:
         """Reads the reply to the exchange under way, and returns that exchange."""
         exchange, queues = self.under_way, self._queues
         assert exchange is not None
-        lease_gone, marked, reasons, damaged, *taken = self._reply(exchange)
+        late, (lease_gone, marked, reasons, damaged, *taken) = self._reply(exchange)
         self.under_way = None
         exchange.answered(taken[::2], taken[1::2])
         units = exchange.units
@@ -300,6 +300,7 @@ class FetchChannel:
             moved={ending.unit.queue_name for ending, _ in exchange.endings},
             short=exchange.short,
             marked=bool(marked),
+            late=late,
         )
         exchange.seconds = monotonic() - exchange.sent_at
         return exchange
@@ -399,19 +400,20 @@ class FetchChannel:
     def _script(self) -> Script:
         return FETCH_SUSPECTS if self._solo_keys else FETCH
 
-    def _reply(self, exchange: Exchange) -> list[Any]:
-        """The fetch script's reply. A server that does not know the script gets its text."""
+    def _reply(self, exchange: Exchange) -> tuple[bool, list[Any]]:
+        """Whether an ending was done after the fetch, and the reply of that. A server that does not
+        know a script gets its text."""
         if exchange.endings:
             read_replies(self.connection, exchange.endings)
         try:
-            return self._read(exchange)
+            reply = self._read(exchange)
         except NoScriptError:
             self.connection.call("SCRIPT", "LOAD", self._script.text)
             self.connection.send(*self._commands(exchange)[len(exchange.endings) :])
-            return self._read(exchange)
+            reply = self._read(exchange)
         finally:
-            if exchange.endings:
-                send_again(self.connection, exchange.endings)
+            late = bool(exchange.endings) and send_again(self.connection, exchange.endings)
+        return late, reply
 
     def _read(self, exchange: Exchange) -> list[Any]:
         if exchange.registers:

@@ -252,18 +252,22 @@ class FetchQueues:
         moved: Collection[str],
         short: bool,
         marked: bool,
+        late: bool,
     ) -> bool:
         """Notes what a fetch of ``offer`` says of the queues. Returns whether Redis will say when
         there is more. ``short``: it found no more, for these reasons (fetch.lua). ``moved``: the
         queues from which a job moved elsewhere. ``marked``: Redis tracks no key any more that
-        matters."""
+        matters. ``late``: some of ``moved`` moved after the fetch, which has not seen what they
+        have freed."""
         if marked or not short:  # if there is more, no processor waits
             self._tracked.clear()
         else:  # what this connection changes ends a registration, and Redis does not say so
             self._tracked.difference_update(_changed_by(self._keys, ended, taken))
             for name in moved:
                 self._tracked.difference_update(self._keys.of_returns([name]))
-        if not short:
+        if late:
+            self.changed(None)
+        if late or not short:
             return False
         if taken and not reasons and not self._groups:
             self._lacking.clear()
