@@ -74,17 +74,20 @@ class RedisChannel:
 
         It asks before the caller sends anything: a node refuses each command by itself, so what it
         has refused in part could not be sent again."""
-        deadline, pause = monotonic() + self._timeout, 0.0
+        deadline, pauses = monotonic() + self._timeout, _pauses()
         while True:
             try:
                 connection.pipeline([("ZCARD", self._keys.schedule)])  # also scrapers may do that
                 return connection
             except SlotElsewhere:
-                self._pool.close()
+                connection.close()
+                self._pool.close()  # the pooled connections lead to the old node, too
                 if monotonic() >= deadline:
                     raise
-            sleep(pause)
-            pause = min(_LONGEST_PAUSE, 2 * pause + _FIRST_PAUSE)
+            except BaseException:
+                connection.close()
+                raise
+            sleep(next(pauses))
             connection = self._pool.take()
 
     def close(self) -> None:
@@ -114,15 +117,14 @@ class RedisChannel:
 
     def _send_again(self, push: Push) -> None:
         """Sends what was refused over fresh connections, until nothing is left of it."""
-        deadline, pause = monotonic() + self._timeout, 0.0
-        is_left = True
-        while is_left:
+        deadline = monotonic() + self._timeout
+        for pause in _pauses():
             self._pool.close()  # the pooled connections lead to the old master, too
             push.is_patient = monotonic() < deadline
             sleep(pause)
-            pause = min(_LONGEST_PAUSE, 2 * pause + _FIRST_PAUSE)
             self._carry_out(push)
-            is_left = push.go_on()
+            if not push.go_on():
+                return
 
     def _replicated(self, push: WaitingPush) -> bool:
         """Whether replicas have the jobs. Logs once that they do not confirm pushes in time, and
@@ -139,3 +141,11 @@ class RedisChannel:
         found = failure(error, self._url, str(push))
         found.pushed, found.unknown = push.pushed, push.unknown
         return found
+
+
+def _pauses() -> Iterator[float]:
+    """Seconds to wait before each further try: none, then longer and longer."""
+    pause = 0.0
+    while True:
+        yield pause
+        pause = min(_LONGEST_PAUSE, 2 * pause + _FIRST_PAUSE)

@@ -284,7 +284,7 @@ def _wrong_options(url: str) -> Iterator[str]:
             yield f'a Redis URL has no option "{shown}": {_INSTEAD.get(name, hint)}'
         elif not value:
             yield f'the option "{name}" of a Redis URL has no value'
-        elif name.startswith("ssl_") and parts.scheme not in _TLS_SCHEMES.values():
+        elif name.startswith("ssl_") and not speaks_tls(url):
             tls = _TLS_SCHEMES.get(parts.scheme, "rediss")
             yield f'the option "{name}" is about TLS: the URL must begin with {tls}://'
         elif name in _CHECKS and not _CHECKS[name][1](value):
@@ -294,7 +294,7 @@ def _wrong_options(url: str) -> Iterator[str]:
 
 def speaks_tls(url: str) -> bool:
     """Whether the scheme of this URL is one with TLS."""
-    return url.partition(":")[0] in _TLS_SCHEMES.values()
+    return url.partition(":")[0].lower() in _TLS_SCHEMES.values()
 
 
 def _is_address(url: str) -> bool:
