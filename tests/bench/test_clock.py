@@ -6,7 +6,6 @@ import json
 import random
 import statistics
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -34,14 +33,6 @@ SPREAD = 20.0  # seconds over which they are due
 JOBS_AT_ONCE = 100_000
 SLOW = 5000  # microseconds: no script may take longer
 WATCHED = 60  # seconds: a multiple of every period in an idle clock
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    """A server of its own."""
-    server = Server(tcp=True).start()
-    yield server
-    server.close()
 
 
 def test_lateness(server: Server, tree: StartTree) -> None:

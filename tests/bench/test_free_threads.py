@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import statistics
 import sys
-from collections.abc import Iterator
 
 import pytest
 
@@ -38,14 +37,6 @@ PYTHONS = os.environ.get("FORKQ_TEST_PYTHONS", sys.executable).split(",")
 WAITING = ("queue:default", Keys().inflight("default"))
 
 Figures = tuple[float, float]  # jobs/s; microseconds of CPU time per job
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    """A server of its own, without persistence."""
-    server = Server(tcp=True).start()
-    yield server
-    server.close()
 
 
 @pytest.mark.parametrize("kind", JOBS)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -27,13 +26,6 @@ KILLS = 5
 BOOT = 20.0  # seconds in which a worker that was started must run a part of the jobs
 PATIENCE = float(os.environ.get("FORKQ_BENCH_PATIENCE", "60"))  # seconds after the last start
 POLL = 0.01
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    server = Server(tcp=True).start()
-    yield server
-    server.close()
 
 
 @pytest.mark.parametrize("name", PEERS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator
 
 import pytest
 from redis import Redis
@@ -27,14 +26,6 @@ def lap(pushed):
 
 PUSHES = 400
 WATCHED = 60  # seconds: a multiple of every period in an idle tree
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    """A server of its own."""
-    server = Server(tcp=True).start()
-    yield server
-    server.close()
 
 
 def _round_trip(client: Redis) -> float:

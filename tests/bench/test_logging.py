@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import statistics
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 import psutil
@@ -20,14 +20,6 @@ pytestmark = pytest.mark.bench
 JOBS = 60_000
 ROUNDS = 3
 PROCESSORS = 10
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    """A server of its own, without persistence."""
-    server = Server(tcp=True).start()
-    yield server
-    server.close()
 
 
 def _measured(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
 
@@ -23,14 +23,6 @@ pytestmark = [
 
 ROUND_TRIPS = [0, 0.0012, 0.005]
 Run = Callable[[], AbstractContextManager[object]]
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    """A server of its own, without persistence."""
-    server = Server(tcp=True).start()
-    yield server
-    server.close()
 
 
 def _measured(server: Server, run: Run, jobs: int) -> float:

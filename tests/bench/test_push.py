@@ -9,7 +9,6 @@ import shutil
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Final
 
 import pytest
@@ -65,13 +64,6 @@ bulk = rate(BULK) do
 end
 puts "#{one} #{bulk}"
 """
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    server = Server(tcp=True).start()
-    yield server
-    server.close()
 
 
 def _rates(command: list[str], program: str, server: Server) -> list[float]:

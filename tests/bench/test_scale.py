@@ -4,7 +4,7 @@ that one child runs, children. And what a job costs Redis, beside Sidekiq."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from statistics import mean, median
 from typing import Any
@@ -25,13 +25,6 @@ pytestmark = pytest.mark.bench
 DRAINED = 40_000
 WATCHED = 20.0  # seconds of an idle tree
 PROCESSORS = ("-c", "10")
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    server = Server(tcp=True).start()
-    yield server
-    server.close()
 
 
 def _fill(server: Server, jobs: int, payload: bytes = PAYLOAD, queues: int = 1) -> None:

@@ -10,7 +10,7 @@ import os
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,14 +68,6 @@ SECONDS = 1.5  # about as long as each measurement takes
 
 Lap = tuple[float, float, float]  # when the job was pushed, started and ended
 Figures = tuple[float, float, float, float]  # jobs/s; seconds: run p50, push to start p50 and p99
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    """A server of its own, without persistence."""
-    server = Server(tcp=True).start()
-    yield server
-    server.close()
 
 
 def _in_cpu_time(step: Callable[[int], None], first: int) -> int:

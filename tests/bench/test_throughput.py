@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 import timeit
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -17,14 +17,6 @@ pytestmark = pytest.mark.bench
 
 JOBS = 60_000
 ROUNDS = 3
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    """A server of its own, without persistence, as in Sidekiq's own benchmark."""
-    server = Server(tcp=True).start()
-    yield server
-    server.close()
 
 
 def _measured(server: Server, run: Callable[[], object]) -> float:
