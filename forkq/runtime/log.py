@@ -88,6 +88,11 @@ class LogOnce:
         self._log = log
         self._logged: set[Hashable] = set()
 
+    @property
+    def problems(self) -> tuple[Any, ...]:
+        """What was logged, and has not ended."""
+        return tuple(self._logged)
+
     def warning(self, problem: Hashable, event: str, **values: Any) -> None:
         """Logs ``event`` as a warning, unless this problem is logged already."""
         if self._is_new(problem):

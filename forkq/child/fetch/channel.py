@@ -96,7 +96,7 @@ class Exchange:
         return range(self.first, self.first + self.want)
 
     def commands(
-        self, script: Script, more_keys: Sequence[str], owner: str
+        self, script: Script, keys: Keys, more_keys: Sequence[str], owner: str
     ) -> list[tuple[Any, ...]]:
         """What is sent to Redis; the fetch script comes last.
 
@@ -104,11 +104,12 @@ class Exchange:
         own reads would not do: Redis up to 7.0 tracks all of its KEYS for them, and no other keys.
         """
         offer = self.offer
-        told, marks = self._told()
-        keys = (*offer.keys, *marks, *offer.rule_keys, *more_keys)
+        told, queues = self._told()
+        marks = map(keys.awaited, queues)
+        script_keys = (*offer.keys, *marks, *offer.rule_keys, *more_keys)
         fetch = (
-            *("EVALSHA", script.sha, len(keys)),
-            *keys,
+            *("EVALSHA", script.sha, len(script_keys)),
+            *script_keys,
             self.want,
             owner,
             self.first,
@@ -144,16 +145,15 @@ class Exchange:
                     unit.payload, unit.left_bytes = b"", payload
             self.largest = max(1, *(unit.left_bytes or len(unit.payload) for unit in self.units))
 
-    def _told(self) -> tuple[list[int], list[str]]:
-        """The ends to tell, as fetch.lua wants them, and the marks of their queues."""
+    def _told(self) -> tuple[list[int], Iterable[str]]:
+        """The ends to tell, as fetch.lua wants them, and their queues."""
         groups: dict[str, list[int]] = {}
         for unit in self.ended:
             groups.setdefault(unit.queue_name, []).append(unit.sequence)
-        flat, marks = [len(groups)], []
+        flat = [len(groups)]
         for queue, sequences in groups.items():
             flat += (self.offer.numbers[queue], len(sequences), *sequences)
-            marks.append(self.offer.mark(queue))
-        return flat, marks
+        return flat, groups
 
     def _rules(self) -> Sequence[Any]:
         """Groups, rules, and for each queue its number and how many jobs stay in flight. Without
@@ -288,13 +288,10 @@ class FetchChannel:
         units = exchange.units
         exchange.lease_gone, exchange.ruled = bool(lease_gone), marked == _RULES_IN_FORCE
         exchange.short = len(units) < (exchange.free if exchange.ruled else exchange.want)
-        looked_at = exchange.offer if exchange.want else None
-        complete = exchange.short and not marked
-        queues.damage.judge(looked_at, units, damaged, reasons, complete=complete)
-        queues.took(units)
         exchange.tracked = queues.judge(
             exchange.offer,
             reasons,
+            damaged,
             exchange.ended,
             units,
             moved={ending.unit.queue_name for ending, _ in exchange.endings},
@@ -394,7 +391,7 @@ class FetchChannel:
     # How
 
     def _commands(self, exchange: Exchange) -> list[tuple[Any, ...]]:
-        return exchange.commands(self._script, self._solo_keys, self._owner)
+        return exchange.commands(self._script, self._keys, self._solo_keys, self._owner)
 
     @property
     def _script(self) -> Script:
@@ -433,8 +430,7 @@ class FetchChannel:
         self._prepared = exchange, pack([command])
 
     def _forget_report(self) -> None:
-        """Has the next reply pass on a report that is unread. If that cannot be, the connection is
-        closed."""
+        """Leaves a report that is unread to the next reply, which passes it on."""
         self._has_report, self._prepared = False, None
 
     def _on_changes(self, keys: list[bytes] | None) -> None:
@@ -472,10 +468,10 @@ class FetchChannel:
             names = decoded_names(self.connection.call("SMEMBERS", self._keys.queues))
         except DamagedKey:
             self._queues.stale = False  # the queues that are known are all that can be offered
-            self._queues.damage.found([self._keys.queues])
+            self._queues.found_damaged([self._keys.queues])
         else:
             self._queues.learn(names)
-            self._queues.damage.found_sound([self._keys.queues])
+            self._queues.found_sound([self._keys.queues])
 
     def _note_queues(self) -> None:
         """Notes the queues that are not noted yet."""
@@ -487,7 +483,7 @@ class FetchChannel:
         chunks = [new[start : start + _QUEUES] for start in range(0, len(new), _QUEUES)]
         calls = [Call(QUEUES_IN_FLIGHT, (self._keys.fetched,), chunk) for chunk in chunks]
         for reply in self.connection.exchange(calls) if calls else ():
-            self._queues.damage.noted(self._keys.fetched, reply)
+            self._queues.noted(reply)
 
 
 def _count_by_queue(

@@ -14,8 +14,9 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import cache
 from itertools import groupby
 from math import inf
 from time import monotonic
@@ -24,9 +25,11 @@ from typing import TYPE_CHECKING, Any, Final
 from ...config.capsule import Capsule
 from ...limits.patterns import is_pattern, matches_any, matching
 from ...limits.rules import NO_RULES, Rules
+from ...runtime.log import LogOnce
+from ...store.connection import DamagedKey, ResponseError
+from ...store.damage import about
 from ...wire.keys import Keys
 from ...wire.lease import UnitOfWork
-from .damage import DamagedQueues
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -45,15 +48,13 @@ _ASKED_FOR: Final = 10.0
 class QueueOffer:
     """The queues of one fetch in the script's order: it may take from the first ``count`` of them.
     ``rules`` are the script's arguments about groups and rules, ``rule_keys`` the keys of the
-    queues with rules; ``mark`` names the mark of a queue; ``in_order``: no queue is drawn by
-    weight."""
+    queues with rules; ``in_order``: no queue is drawn by weight."""
 
     names: Sequence[str]
     numbers: dict[str, int]
     count: int
     keys: Sequence[str]
     rule_keys: Sequence[str]
-    mark: Callable[[str], str]
     rules: Sequence[Any]
     in_order: bool
 
@@ -89,11 +90,6 @@ class QueueGroup:
     def is_cut(self) -> bool:
         """Whether it has open queues that are not in the last offer."""
         return not self.is_single and len(self._open) > len(self.offered)
-
-    @property
-    def due_at(self) -> float:
-        """When the next name is open again by itself; infinity if none is."""
-        return self._blocked_until[0][0] if self._blocked_until else inf
 
     def learn(self, names: Iterable[str]) -> None:
         """Notes that ``names`` are all queues of the group. New ones are open."""
@@ -134,7 +130,8 @@ class QueueGroup:
 
     def block(self, until: Mapping[str, float]) -> float:
         """Blocks the queues of the last offer that ``until`` names, each until its moment
-        (infinity: it never opens by itself). Returns ``due_at``."""
+        (infinity: it never opens by itself). Returns when the first name of all that are blocked
+        opens by itself; infinity if none does."""
         for name in self.offered:
             at = until.get(name)
             if at is None or not self._is_open(name):
@@ -143,7 +140,7 @@ class QueueGroup:
             if at != inf:
                 heapq.heappush(self._blocked_until, (at, name))
         self.offered = [name for name in self.offered if name not in until]
-        return self.due_at
+        return self._blocked_until[0][0] if self._blocked_until else inf
 
     def _next(self, most: int, *, turning: bool) -> list[str]:
         """The next open queues, at most ``most`` of them, in order. With ``turning`` they begin
@@ -172,26 +169,25 @@ class FetchQueues:
     ``names``: of which it may take, as far as it knows; ``offered``: those of all offers so far.
     ``blocked_until`` (monotonic): when a queue has a token again. ``counts``: whether some queue
     has a process limit. ``stale``: whether the set of queue names is to be read (again).
-    ``damage``: what is known of damaged keys.
     """
 
     def __init__(self, capsule: Capsule, keys: Keys, log: FilteringBoundLogger) -> None:
-        self.names = {name for name, _ in capsule.queues if not is_pattern(name)}
+        self.names = set(_fixed(capsule))
         self.offered: set[str] = set()
         self.blocked_until = inf
         self.counts = False
         self._capsule = capsule
         self._keys = keys
-        self._entries = _groups_of(capsule, self._window)
+        self._entries = _groups_of(capsule)
         self._groups = [entry for entry in self._entries if not entry.is_single]
         self.stale = self._has_patterns
-        self._rules_of: dict[str, Rules] = {}
+        self._rules = cache(capsule.rules.of)
         self._lacking: dict[str, str] = {}  # the key that is to change, by queue
         # The queues whose keys a script has asked for, and until when they are sent (monotonic).
         self._asked: dict[str, float] = {}
         self._last: tuple[list[Sequence[str]], QueueOffer] | None = None
         self._tracked: set[str] = set()
-        self.damage = DamagedQueues(keys, log)
+        self._log = LogOnce(log)  # a damaged key is a problem by its name
 
     @property
     def dynamic(self) -> bool:
@@ -200,17 +196,15 @@ class FetchQueues:
 
     # What Redis says
 
-    def learn(self, names: Collection[str]) -> None:
+    def learn(self, names: Set[str]) -> None:
         """Notes that ``names`` are all queues that there are."""
         self.stale = False
-        fixed = {name for name, _ in self._capsule.queues if not is_pattern(name)}
-        left, known = set(names) - fixed, fixed
+        known = set(_fixed(self._capsule))
         for entry in self._groups:
             if is_pattern(entry.name):
-                found = matching(entry.name, left)
+                found = matching(entry.name, names - known)
                 entry.learn(found)
-                left.difference_update(found)
-                known = known.union(found)
+                known.update(found)
         self.names = known
 
     def changed(self, keys: Collection[bytes] | None) -> None:
@@ -246,6 +240,7 @@ class FetchQueues:
         self,
         offer: QueueOffer,
         reasons: Sequence[Any],
+        damaged: Sequence[bytes],
         ended: Sequence[UnitOfWork],
         taken: Sequence[UnitOfWork],
         *,
@@ -255,16 +250,21 @@ class FetchQueues:
         late: bool,
     ) -> bool:
         """Notes what a fetch of ``offer`` says of the queues. Returns whether Redis will say when
-        there is more. ``short``: it found no more, for these reasons (fetch.lua). ``moved``: the
-        queues from which a job moved elsewhere. ``marked``: Redis tracks no key any more that
-        matters. ``late``: some of ``moved`` moved after the fetch, which has not seen what they
-        have freed."""
+        there is more. ``short``: it found no more, for these reasons (fetch.lua). ``damaged``: the
+        damaged keys that it met. ``moved``: the queues from which a job moved elsewhere.
+        ``marked``: Redis tracks no key any more that matters. ``late``: some of ``moved`` moved
+        after the fetch, which has not seen what they have freed."""
+        if damaged or self._log.problems:
+            self._judge_damage(offer, reasons, damaged, taken, all_seen=short and not marked)
+        if self._groups:
+            counts = Counter([unit.queue_name for unit in taken])
+            for entry in self._groups:
+                entry.took(counts)
         if marked or not short:  # if there is more, no processor waits
             self._tracked.clear()
         else:  # what this connection changes ends a registration, and Redis does not say so
             self._tracked.difference_update(_changed_by(self._keys, ended, taken))
-            for name in moved:
-                self._tracked.difference_update(self._keys.of_returns([name]))
+            self._tracked.difference_update(self._keys.of_returns(moved))
         if late:
             self.changed(None)
         if late or not short:
@@ -274,6 +274,28 @@ class FetchQueues:
             self.blocked_until = inf
             return False  # the script changed a list, so that is no longer registered
         return self._judge(offer, reasons)
+
+    # Damaged keys: what one belongs to is left out of the fetch, and all else goes on
+
+    def found_damaged(self, keys: Iterable[str]) -> None:
+        """Logs these damaged keys: each once, and again if it was mended in between."""
+        for key in keys:
+            self._log.error(key, "damaged key; left out until it is mended", **about(key))
+
+    def found_sound(self, keys: Collection[str], queues: Collection[str] = ()) -> None:
+        """Notes that these keys are not damaged, nor is any key of these queues."""
+        for key in self._log.problems:
+            if key in keys or self._keys.queue_of(key) in queues:
+                self._log.over(key)
+
+    def noted(self, reply: object) -> None:
+        """Takes Redis's reply to the note of this child's queues."""
+        if isinstance(reply, DamagedKey):
+            self.found_damaged([self._keys.fetched])
+        elif isinstance(reply, ResponseError):
+            self._log.error("note", "cannot note the queues of this child", error=str(reply))
+        else:
+            self.found_sound(["note", self._keys.fetched])
 
     # What a fetch needs
 
@@ -303,22 +325,11 @@ class FetchQueues:
             self._last = None
         return made
 
-    def took(self, units: Sequence[UnitOfWork]) -> None:
-        """Notes from which queues jobs were taken: it decides whose turn is next."""
-        if self._groups:
-            counts = Counter([unit.queue_name for unit in units])
-            for entry in self._groups:
-                entry.took(counts)
-
     # How
 
     @property
     def _has_patterns(self) -> bool:
         return any(is_pattern(entry.name) for entry in self._groups)
-
-    @property
-    def _window(self) -> int:
-        return max(_WINDOW, 2 * self._capsule.concurrency)
 
     @property
     def _in_order(self) -> bool:
@@ -331,6 +342,29 @@ class FetchQueues:
             name = None
         for entry in self._groups:
             entry.wake(name)
+
+    def _judge_damage(
+        self,
+        offer: QueueOffer,
+        reasons: Sequence[Any],
+        damaged: Sequence[bytes],
+        taken: Sequence[UnitOfWork],
+        *,
+        all_seen: bool,
+    ) -> None:
+        """All keys of a queue are sound if jobs were taken from it. Its list is sound too if the
+        fetch looked at all queues and gives no reason why this one had none; the in-flight hash of
+        an empty queue it does not look at."""
+        found = {key.decode("utf-8", "replace") for key in damaged}
+        self.found_damaged(found)
+        if not offer.count or not (all_seen or taken):
+            return
+        sound = {self._keys.paused, self._keys.controlled}
+        if all_seen:
+            empty = set(range(1, offer.count + 1)).difference(reasons[::3])
+            sound.update(self._keys.queue(offer.names[number - 1]) for number in empty)
+        served = {unit.queue_name for unit in taken} - {self._keys.queue_of(key) for key in found}
+        self.found_sound(sound - found, served)
 
     def _judge(self, offer: QueueOffer, reasons: Sequence[Any]) -> bool:
         is_tracked = self._keys.paused in self._tracked and self._keys.controlled in self._tracked
@@ -373,7 +407,7 @@ class FetchQueues:
     def _show(self, turning: bool) -> list[Sequence[str]]:
         shown = []
         for entry in self._entries:
-            shown.append(entry.offer(self._window, turning=turning))
+            shown.append(entry.offer(_window(self._capsule), turning=turning))
             if entry.is_cut and self._in_order and not turning:
                 break  # strictly in order: what comes after this pattern waits until it is through
         for entry in self._entries[len(shown) :]:
@@ -393,8 +427,8 @@ class FetchQueues:
         rows = (part for rule in rules.values() for part in rule)
         arguments = (*self._grouping(shown), len(rules), *rows)
         keys = (self._keys.paused, self._keys.controlled, *self._keys.lists_and_leases(names))
-        count, mark = len(names) - len(extra), self._keys.awaited
-        return QueueOffer(names, numbers, count, keys, rule_keys, mark, arguments, self._in_order)
+        count = len(names) - len(extra)
+        return QueueOffer(names, numbers, count, keys, rule_keys, arguments, self._in_order)
 
     def _grouping(self, shown: list[Sequence[str]]) -> list[int]:
         """The arguments about groups for fetch.lua: none where each queue is simply taken in
@@ -419,12 +453,6 @@ class FetchQueues:
         blocked = [numbers[later] for later in waiting]
         return [numbers[name], *("" if f is None else f for f in fields), len(blocked), *blocked]
 
-    def _rules(self, name: str) -> Rules:
-        rules = self._rules_of.get(name)
-        if rules is None:
-            rules = self._rules_of[name] = self._capsule.rules.of(name)
-        return rules
-
 
 def _changed_by(
     keys: Keys, ended: Sequence[UnitOfWork], taken: Sequence[UnitOfWork]
@@ -442,16 +470,23 @@ def _changed_by(
     return changed
 
 
-def _groups_of(capsule: Capsule, window: int) -> list[QueueGroup]:
-    """A list of more than ``window`` queues is offered as groups, if it is taken in order and no
+def _fixed(capsule: Capsule) -> list[str]:
+    return [name for name, _ in capsule.queues if not is_pattern(name)]
+
+
+def _window(capsule: Capsule) -> int:
+    return max(_WINDOW, 2 * capsule.concurrency)
+
+
+def _groups_of(capsule: Capsule) -> list[QueueGroup]:
+    """A list of more queues than a fetch offers becomes groups, if it is taken in order and no
     queue blocks others: that would need all of them in each offer."""
 
     def entry(name: str, weight: int) -> QueueGroup:
         return QueueGroup(name, weight, capsule.rules.of(name))
 
-    names = [name for name, _ in capsule.queues if not is_pattern(name)]
     has_blocking = any(capsule.rules.of(name).blocking for name, _ in capsule.queues)
-    if capsule.mode != "strict" or len(names) <= window or has_blocking:
+    if capsule.mode != "strict" or len(_fixed(capsule)) <= _window(capsule) or has_blocking:
         return [entry(name, weight) for name, weight in capsule.queues]
     entries = []
     for are_patterns, run in groupby(capsule.queues, key=lambda queue: is_pattern(queue[0])):

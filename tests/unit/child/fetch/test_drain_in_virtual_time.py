@@ -27,7 +27,7 @@ from tests.support.recorded_log import RecordedLog
 JOB, SCRIPT, EACH = 10e-6, 60e-6, 3.3e-6  # seconds: a job; a fetch in Redis, and each job in it
 LOOK = 5e-6  # seconds to look whether a reply has come
 JOBS = 10_000
-NO_OFFER = QueueOffer((), {}, 0, (), (), str, (), in_order=True)
+NO_OFFER = QueueOffer((), {}, 0, (), (), (), in_order=True)
 
 
 class Clock:
