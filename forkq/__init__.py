@@ -5,6 +5,9 @@ This is the public API of an app. Importing it loads no server code.
 
 from __future__ import annotations
 
+from . import command_imports  # noqa: F401 - before all others, which Ctrl-C may interrupt
+
+# isort: split
 import importlib
 from typing import TYPE_CHECKING, Any
 

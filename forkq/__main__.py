@@ -11,11 +11,13 @@ import importlib
 import os
 import threading
 
+from .command_imports import die_of_interrupt
 from .runtime.passwords import hide_passwords
 
 
 def main() -> None:
     """Runs the command of ``sys.argv``. Exits."""
+    die_of_interrupt()
     hide_passwords()
     gc.disable()  # imports make next to no garbage; cli/main.py ends this
     try:
@@ -24,6 +26,8 @@ def main() -> None:
         _leave_threads(end.code if isinstance(end.code, int) else int(end.code is not None))
         gc.freeze()  # else Python looks through all that is loaded before it exits
         raise
+    finally:
+        die_of_interrupt()  # Python's end has no word for it, either
 
 
 def _leave_threads(code: int) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from .. import __version__
+from ..command_imports import raise_interrupt
 from ..errors import ForkqError, nearest
 from ..runtime.exit_codes import INTERRUPTED, NO_READER
 from .output import echo
@@ -109,7 +110,7 @@ class _Commands(click.Group):
             return _refused(cmd_name)
         if cmd_name in _COMMANDS:
             module = importlib.import_module(f".{_COMMANDS[cmd_name]}", __package__)
-            _collect_garbage()
+            _end_imports()
             command: click.Command = getattr(module, cmd_name.replace("-", "_"))
             return command
         return super().get_command(ctx, cmd_name)
@@ -159,10 +160,11 @@ def _quiet_without_reader() -> Iterator[None]:
         raise click.exceptions.Exit(NO_READER) from None
 
 
-def _collect_garbage() -> None:
-    """Turns the garbage collector on from now on, if ``__main__.py`` has stopped it. What was
-    imported so far is left out: it stays, and a forked child that does not touch it shares its
-    memory."""
+def _end_imports() -> None:
+    """From now on Ctrl-C raises KeyboardInterrupt, and the garbage collector is on, if
+    ``__main__.py`` has stopped them. What was imported so far is left out: it stays, and a forked
+    child that does not touch it shares its memory."""
+    raise_interrupt()
     if not gc.isenabled():
         gc.freeze()
         gc.enable()
