@@ -12,7 +12,7 @@ from ..wire.redis_url import cluster_url, redacted_url, sentinel_url, slot_of
 from .cluster import ELSEWHERE, ClusterConnector, elsewhere
 from .damage import damaged, message
 from .redis_py import Command as Command  # noqa: PLC0414 - for callers
-from .redis_py import Connector, OnChange, Packed, RawConnection, exceptions, readable
+from .redis_py import Connector, OnChange, Packed, RawConnection, Unanswered, exceptions, readable
 from .redis_py import pack as pack  # noqa: PLC0414 - as above
 from .scripts import Call as Call  # noqa: PLC0414 - as above
 from .scripts import Script
@@ -287,7 +287,7 @@ class RedisConnection:
         self.send(self._sign_of_life)
         if not readable((connection.fileno(),), limit):
             self.close()
-            raise exceptions.TimeoutError(f"no sign of life within {limit:g} s")
+            raise Unanswered(f"no sign of life within {limit:g} s", limit)
         self.read()
 
     def _value(self, reply: Any) -> Any:

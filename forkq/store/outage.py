@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 import threading
 import time
+from math import inf
 from typing import TYPE_CHECKING
 
 from .connection import ConnectionLost, RedisConnection
-from .redis_py import exceptions
+from .redis_py import Unanswered, exceptions
 from .refusals import in_words, refuses, stops_jobs
 from .sentinel import LOOK_EVERY, MasterLost
 
@@ -31,7 +32,8 @@ class Outage:
     """Shared by all parts of a process that talk to Redis. ``lost`` and ``back`` are its two log
     events. A third one tells that the server is there, but refuses the login or TLS: that ends when
     a person changes a password or a certificate, here or there. ``since`` it is on (monotonic;
-    None: it is not); ``why``, in words: what Redis said, and the remedy."""
+    None: it is not): when Redis was asked what it has not answered; ``why``, in words: what Redis
+    said, and the remedy."""
 
     def __init__(
         self, log: FilteringBoundLogger, lost: str = "redis lost", back: str = "redis is back"
@@ -41,6 +43,7 @@ class Outage:
         self._back = back
         self._lock = threading.Lock()
         self.since: float | None = None
+        self._failed_at = 0.0
         self._refusals: list[Outage] = []
         self._is_login_refused = self._stops_jobs = False
         self.why = ""
@@ -70,20 +73,25 @@ class Outage:
         """A part of the process has lost Redis. Only the first call of an outage logs it, and the
         first one that found the server there, which refuses the login."""
         with self._lock:
+            self._failed_at = time.monotonic()
             is_login_refused = refuses(error)
             self.why = " ".join(in_words(error).split())[:_LONGEST]
             if self.since is not None and self._is_login_refused >= is_login_refused:
                 return
             self._is_login_refused, self._stops_jobs = is_login_refused, stops_jobs(error)
-            self.since = self.since or time.monotonic()
+            self.since = self.since or self._failed_at - _unanswered(error)
         event = _LOGIN_REFUSED if is_login_refused else self._lost
         self._log.error(event, error=str(error) or type(error).__name__)
 
-    def end(self) -> None:
-        """A part of the process has had a reply. Ends the outage, if there is one."""
+    def end(self, asked: float = inf) -> None:
+        """A part of the process has had a reply to what it ``asked`` then (monotonic), or just now.
+        Ends the outage, if there is one, unless another part has failed since: the reply may be
+        older than that failure."""
         if self.since is None:
             return
         with self._lock:
+            if asked <= self._failed_at:
+                return
             since, self.since = self.since, None
             self._is_login_refused = self._stops_jobs = False
         if since is not None:
@@ -113,17 +121,18 @@ class Reach:
         """This part has lost Redis, or Redis has refused what it asked for."""
         (self._outage if isinstance(error, ConnectionLost) else self._refusal).begin(error)
 
-    def answered(self) -> None:
-        """Redis is not lost. Whether it refuses this part something else is not known by that."""
-        self._outage.end()
-
-    def end(self) -> None:
-        """Redis has done all that this part asked for. Each fetch ends so, most often for nothing:
-        hence no call where nothing is on."""
+    def end(self, asked: float = inf) -> None:
+        """Redis has done all that this part ``asked`` for then (monotonic), or just now. Each fetch
+        ends so, most often for nothing: hence no call where nothing is on."""
         if self._outage.since is not None:
-            self._outage.end()
+            self._outage.end(asked)
         if self._refusal.since is not None:
             self._refusal.end()
+
+
+def _unanswered(error: BaseException) -> float:
+    """For how many seconds Redis had said nothing when this was noticed."""
+    return error.seconds if isinstance(error, Unanswered) else 0.0
 
 
 def growing_pause(failures: int, first: float, longest: float) -> float:

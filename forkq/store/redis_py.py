@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from math import inf
+from time import monotonic
 from typing import Any, ClassVar, Final, TypeAlias
 
 import hiredis
@@ -82,6 +83,14 @@ _OPTIONS: Final[dict[str, Any]] = {
     **_ANONYMOUS,
     **NO_MAINTENANCE,
 }
+
+
+class Unanswered(exceptions.TimeoutError):
+    """The server has said nothing for so many ``seconds`` since it was asked."""
+
+    def __init__(self, message: str, seconds: float) -> None:
+        super().__init__(message)
+        self.seconds = seconds
 
 
 def pack(commands: Iterable[Command | Packed]) -> Packed:
@@ -231,7 +240,7 @@ class RawConnection:
     def _lost(self, error: OSError) -> exceptions.RedisError:
         """redis-py's error for one of the socket. The kernel's time-out comes as EAGAIN."""
         if isinstance(error, BlockingIOError | TimeoutError):
-            return exceptions.TimeoutError(f"no answer within {self._timeout:g} s")
+            return Unanswered(f"no answer within {self._timeout:g} s", self._timeout)
         return exceptions.ConnectionError(str(error))
 
 
@@ -362,10 +371,14 @@ class Connector:
     def connect(self) -> RawConnection:
         """A new connection, logged in. Raises ConnectionLost or RedisError."""
         connection: Any = self._pool.make_connection()
+        began = monotonic()
         try:
             connection.connect()
             _leave_timeouts_to_the_kernel(connection._sock, self._timeout)
             return RawConnection(connection, self._timeout)
+        except exceptions.TimeoutError as error:
+            connection.disconnect()
+            raise Unanswered(str(error), monotonic() - began) from error
         except BaseException as error:
             connection.disconnect()
             _drop_arguments(error)

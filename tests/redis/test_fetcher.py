@@ -10,8 +10,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from redis import Redis
+from redis import Redis, exceptions
 
+from forkq.child.fetch.channel import Exchange
 from forkq.child.fetch_turn import Hand
 from forkq.limits.rules import Rules
 from forkq.store.connection import RedisConnection, ResponseError
@@ -379,6 +380,27 @@ def test_a_child_that_stops_before_it_has_reconnected_tells_that_redis_is_back(
             wait_until(lambda: child.log.events() == ["redis lost"], what="the outage")
         proxy.target = redis_server.port
         assert child.fetcher.give_back()
+    assert child.log.events() == ["redis lost", "redis is back"]
+
+
+def test_a_fetch_that_was_answered_before_another_part_lost_redis_ends_no_outage(
+    redis_server: Server,
+) -> None:
+    """The reply came; then the heartbeat failed; only then the fetcher's thread goes on."""
+    child = ProcessorThreads(redis_server.url)
+    fetcher, channel = child.fetcher, child.fetcher._channel
+    receive = channel.receive
+
+    def then_another_part_fails() -> Exchange:
+        exchange = receive()
+        fetcher._outage.begin(exceptions.ConnectionError("Connection refused"))
+        return exchange
+
+    channel.receive = then_another_part_fails  # type: ignore[method-assign]
+    assert fetcher._exchange()
+    assert child.log.events() == ["redis lost"]
+    channel.receive = receive  # type: ignore[method-assign]
+    assert fetcher._exchange()
     assert child.log.events() == ["redis lost", "redis is back"]
 
 

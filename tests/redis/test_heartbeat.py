@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
-from redis import Redis
+from redis import Redis, exceptions
 
 import forkq
 from forkq.child.failure.retry import Retry, decide
@@ -55,6 +55,7 @@ DUMPED_INFO = {
     "capsules": dict, "queues": list, "weights": list, "labels": list, "identity": str,
     "version": str, "embedded": bool,
 }  # fmt: skip
+REFUSED = exceptions.ConnectionError("Connection refused")
 DUMPED_WORK = {"queue": str, "payload": str, "run_at": int, "lease": int}
 
 
@@ -71,6 +72,7 @@ class FakeChild:
         self.orders: list[str] = []
         self.called: list[str] = []
         self.failures: dict[str, BaseException] = {}
+        self.meanwhile: Callable[[], None] = lambda: None  # after a reply, before the beat goes on
         self.left = False  # whether a publish leaves something to try again
         self.connection = RedisConnection(url, timeout=timeout)
         self.news = News()
@@ -123,6 +125,7 @@ class FakeChild:
     def _call(self, name: str, connection: RedisConnection) -> bool:
         assert connection.call("PING") == b"PONG"
         self.called.append(name)
+        self.meanwhile()
         if name in self.failures:
             raise self.failures[name]
         return self.left
@@ -472,6 +475,31 @@ def test_an_outage_is_logged_once_and_ends_with_the_next_beat(own_server: Server
         assert child.log.events() == ["redis lost", "redis is back"]
     assert redis.get("stat:processed") == b"2"
     assert redis.exists(IDENTITY)
+
+
+def test_a_beat_that_was_answered_before_another_part_lost_redis_ends_no_outage(
+    child: FakeChild,
+) -> None:
+    """The reply came; then the fetcher failed; only then the heartbeat's thread goes on."""
+    child.meanwhile = lambda: child.heartbeat._outage.begin(REFUSED)
+    assert child.beat()
+    assert child.log.events() == ["redis lost"]
+    child.meanwhile = lambda: None
+    assert child.beat()
+    assert child.log.events() == ["redis lost", "redis is back"]
+
+
+def test_progress_that_is_not_sent_says_nothing_of_redis(child: FakeChild) -> None:
+    """No job has reported anything new: so Redis is not asked, and has not answered."""
+    assert child.beat()
+    child.heartbeat._outage.begin(REFUSED)
+    answered = child.heartbeat.redis_at
+    child.news.note_progress()
+    child.heartbeat._progress_at = 0.0
+    child.heartbeat._send_progress_if_due()
+    assert not child.news.has_progress
+    assert child.log.events() == ["redis lost"]
+    assert child.heartbeat.redis_at == answered
 
 
 def test_a_full_server_takes_the_record_and_the_counts_and_that_is_told_once(

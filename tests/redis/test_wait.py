@@ -10,6 +10,7 @@ from redis import Redis
 
 from forkq.store.connection import ConnectionLost, RedisConnection
 from forkq.store.outage import ended_idle
+from forkq.store.redis_py import Unanswered
 from tests.redis.proxy import Proxy
 
 LONGER_THAN_SILENCE = 2.5  # seconds: by then a server that says nothing was asked for a sign
@@ -28,8 +29,25 @@ def test_a_server_that_went_without_a_sign_is_an_outage(
     proxy.cut_off()
     with pytest.raises(ConnectionLost, match=r"no sign of life within 2\.5 s") as caught:
         connection.wait(60)
+    assert isinstance(caught.value, Unanswered)
+    assert caught.value.seconds == 2.5
     assert not connection.connected
     assert not ended_idle(caught.value, began)
+
+
+def test_a_time_out_says_how_long_the_server_was_silent(
+    connection: RedisConnection, proxy: Proxy
+) -> None:
+    """For the downtime of an outage, which began when the server was asked."""
+    connection.set_timeout(0.2)
+    proxy.cut_off()
+    with pytest.raises(Unanswered) as caught:
+        connection.call("PING")
+    assert caught.value.seconds == 0.2
+    began = time.monotonic()
+    with pytest.raises(Unanswered) as caught:
+        connection.connect()
+    assert 0.2 <= caught.value.seconds <= time.monotonic() - began
 
 
 def test_a_change_that_comes_with_the_sign_of_life_ends_the_wait(

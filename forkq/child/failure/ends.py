@@ -153,7 +153,7 @@ class OpenEndings:
         self.moving: dict[int, Ending] = {}  # by the sequence numbers of their units
         self.parked: dict[int, Ending] = {}
         self._backoff = Backoff()  # until the parked are sent again
-        self._refusal = outage.part(
+        self._refusal = outage.add_refusal(
             "redis does not take failed jobs; they are kept and tried again",
             "redis takes failed jobs again",
         )
@@ -217,7 +217,6 @@ class OpenEndings:
             self._backoff.reset()
             self._refusal.end()
         elif confirmed:
-            self._refusal.answered()
             for other in self.parked.values():
                 if other.kind in confirmed:
                     self._queue(other)

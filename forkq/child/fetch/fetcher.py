@@ -152,8 +152,8 @@ class Fetcher:
 
     def give_back(self) -> bool:
         """Tells Redis what has ended, and returns all else to the head of its queue. No consumer
-        may run then. False if Redis refused or a queue is damaged: the master or a sweep returns
-        the rest."""
+        may run. False: Redis refused, or a queue is damaged; a rescue or a sweep does the rest."""
+        asked = monotonic()
         with self._lock:
             self._leases.endings.hurry()  # the last chance of what Redis has refused
             while self._has_news() and self._exchange():
@@ -162,8 +162,8 @@ class Fetcher:
             if complete is None:
                 return False
             self._leases.returned(all_of_them=True)
-        self._outage.end()
-        return complete
+        self._outage.end(asked)
+        return bool(complete)
 
     # What drivers do
 
@@ -250,7 +250,7 @@ class Fetcher:
 
     # The exchange: the caller has the lock
 
-    def _attempt(self, action: Callable[[], bool | None]) -> bool | None:
+    def _attempt(self, action: Callable[[], float | None]) -> float | None:
         """What ``action`` returns; None if Redis failed."""
         try:
             return action()
@@ -264,29 +264,28 @@ class Fetcher:
     def _exchange(self) -> bool:
         """Sends a fetch unless one is under way, and takes in the reply. False if Redis failed."""
         with self._lock:
-            if not self._attempt(self._exchange_once):
+            if (asked := self._attempt(self._exchange_once)) is None:
                 return False
-        self._outage.end()
+        self._outage.end(asked)
         if self._backoff.failures:  # a driver may rest, and Redis is back
             self._backoff.reset()
             self._waker.wake()
         return True
 
-    def _exchange_once(self) -> bool:
-        channel = self._channel
+    def _exchange_once(self) -> float:
         if self._leases.must_compare:
             self._compare(keep=self._leases.sequences)
-        at_once = channel.under_way is None
+        at_once = self._channel.under_way is None
         if at_once and not (self._state == "notified" and self._request_prepared()):
             self._request()
         began, had_none = monotonic(), not self._leases.count().ready
-        seconds = self._take_in().seconds
+        exchange = self._take_in()
         if had_none:
             self._pace.waited(monotonic() - began)
         if at_once and had_none:
-            self._pace.measured(seconds)
+            self._pace.measured(exchange.seconds)
         self._compare_in_time()
-        return True
+        return exchange.sent_at  # another part of this process may have lost Redis since
 
     def _request(self) -> None:
         """Sends a fetch, after the reply to the one under way."""

@@ -71,7 +71,7 @@ class Heartbeat:
         *,
         snapshot: Callable[[], Snapshot],
         retry_parked: Callable[[], bool] = lambda: False,
-        send_progress: Callable[[RedisConnection, Snapshot], None] = lambda connection, now: None,
+        send_progress: Callable[[RedisConnection, Snapshot], bool] = lambda connection, now: False,
         news: News | None = None,
     ) -> None:
         self._connection = connection
@@ -170,12 +170,15 @@ class Heartbeat:
             self._log.error("parked jobs not retried; the next beat tries again", exc_info=error)
             return False
 
-    def _attempt(self, action: Callable[[], None]) -> bool:
+    def _attempt(self, action: Callable[[], bool]) -> bool:
+        """Whether Redis took it all. ``action`` returns whether it has asked Redis anything: only
+        then has Redis answered."""
+        asked = time.monotonic()
         try:
             if self._connection.stale():
                 self._connection.close()  # it was cut in an outage that is over: not a new one
             self._connection.connect()
-            action()
+            has_asked = action()
         except ConnectionLost as error:
             self._connection.close()
             for task in self._tasks:
@@ -189,18 +192,20 @@ class Heartbeat:
             self._connection.close()
             self._log.error("a heartbeat failed; the next one follows", exc_info=error)
         else:
-            self._outage.end()
-            self._refusal.end()
-            self.redis_at = time.monotonic()
+            if has_asked:
+                self._outage.end(asked)
+                self._refusal.end()
+                self.redis_at = time.monotonic()
             return True
         return False
 
-    def _run_tasks(self) -> None:
+    def _run_tasks(self) -> bool:
         """Runs each task, and raises what the server refused only then: it may take the rest."""
         now = self._snapshot()
         refusals = [self._refusal_of(task, now) for task in self._tasks]
         for refusal in filter(None, refusals):
             raise refusal
+        return True
 
     def _refusal_of(self, task: HeartbeatTask, now: Snapshot) -> RedisError | None:
         try:
@@ -211,9 +216,10 @@ class Heartbeat:
             return error
         return None
 
-    def _finish(self) -> None:
+    def _finish(self) -> bool:
         """Runs the last step of each task, the last task first: the record goes when all else is
         written."""
         now = self._snapshot()
         for task in reversed(self._tasks):
             task.finish(self._connection, now)
+        return True

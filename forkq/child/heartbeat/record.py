@@ -97,20 +97,20 @@ class Record:
         refusals = (reply for reply in replies if isinstance(reply, RedisError))
         return Written(bool(replies[0]), next(refusals, None))  # fields were added
 
-    def write_progress(self, connection: RedisConnection, units: list[UnitOfWork]) -> None:
-        """Writes what these jobs have reported since it was last written; no command if nothing is
-        new. Raises ConnectionLost or RedisError."""
+    def write_progress(self, connection: RedisConnection, units: list[UnitOfWork]) -> bool:
+        """Writes what these jobs have reported since it was last written. Returns whether anything
+        was: else Redis is not asked. Raises ConnectionLost or RedisError."""
         told = {unit.sequence: unit.progress for unit in units if unit.thread and unit.progress}
         fresh = [unit for unit in units if self._is_news(unit)]
         self._told_progress = told
         if not fresh:
-            return
+            return False
         flat = [part for unit in fresh for part in (_thread_name(unit), self._work_of(unit))]
-        commands: list[Command] = []
-        for key in self._keys.works(self._identity):
-            commands += [("HSET", key, *flat), ("EXPIRE", key, RECORD_TTL)]
+        works = self._keys.works(self._identity)
         self._had_work = True
-        checked(connection.pipeline(commands))
+        writes = ((("HSET", key, *flat), ("EXPIRE", key, RECORD_TTL)) for key in works)
+        checked(connection.pipeline([*chain.from_iterable(writes)]))
+        return True
 
     def _is_news(self, unit: UnitOfWork) -> bool:
         found = unit.progress

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 
 from redis.exceptions import AuthenticationError
 
 from forkq.store.outage import Backoff, Outage
+from forkq.store.redis_py import Unanswered
 from tests.support.recorded_log import RecordedLog
 
 
@@ -26,6 +28,39 @@ def test_one_line_when_it_goes_and_one_with_the_downtime_when_it_returns() -> No
     assert lines.events() == ["redis lost", "redis is back"]
     assert lines.lines[0][2] == {"error": "refused"}
     assert lines.lines[1][2]["downtime"] >= 0
+
+
+def test_a_reply_to_an_older_question_does_not_end_an_outage() -> None:
+    """One thread has its reply, and goes on only when another one has failed after it."""
+    lines = RecordedLog()
+    outage = Outage(lines)
+    asked = time.monotonic()
+    outage.begin(ConnectionError("refused"))
+    outage.end(asked)
+    assert outage.is_on
+    assert lines.events() == ["redis lost"]
+    outage.end(time.monotonic())
+    assert lines.events() == ["redis lost", "redis is back"]
+
+
+def test_each_failure_makes_older_replies_worthless() -> None:
+    lines = RecordedLog()
+    outage = Outage(lines)
+    outage.begin(ConnectionError("refused"))
+    asked = time.monotonic()
+    outage.begin(ConnectionError("refused"))
+    outage.end(asked)
+    assert lines.events() == ["redis lost"]
+
+
+def test_the_downtime_counts_from_the_question_that_redis_did_not_answer() -> None:
+    """Not from the moment at which a time-out was over."""
+    lines = RecordedLog()
+    outage = Outage(lines)
+    outage.begin(Unanswered("no answer within 5 s", 5.0))
+    outage.begin(Unanswered("no answer within 50 s", 50.0))  # another part; the first one counts
+    outage.end()
+    assert 5 <= lines.lines[1][2]["downtime"] < 50
 
 
 def test_an_error_without_a_message_is_logged_by_its_class() -> None:
