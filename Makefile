@@ -104,8 +104,9 @@ test-all: ## the tests on every interpreter found, 3.10 to 3.14
 	if [ -n "$$failed" ]; then echo "Failed on:$$failed" >&2; exit 1; fi; \
 	echo "Passed on:$$found"
 
+# Some take minutes beside a load. Python may crash while it shows the stacks of a test that still runs.
 test-slow: $(VENV)/.dev ## run the variants of tests that take ten seconds or more
-	@$(VENV)/bin/python -m pytest -m slow $(PYTEST_ARGS)
+	@$(VENV)/bin/python -m pytest -m slow -o faulthandler_timeout=1800 $(PYTEST_ARGS)
 
 # TESTS: what to run with each, instead of all that talk to Redis in one process.
 test-redis-py: $(VENV)/.dev ## the tests with each redis-py that forkq allows, 5.2 to 8

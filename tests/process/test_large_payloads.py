@@ -14,9 +14,10 @@ from tests.process import memory_groups as groups
 from tests.process.shared import APP, Journal
 from tests.support.server import Server
 from tests.support.tree import CHECKOUT, ForkqTree, StartTree
-from tests.support.waiting import wait_until, within
+from tests.support.waiting import wait_until
 
 CHILD, CLOCK = 250, 60  # megabytes
+LARGE = 1_000_000  # bytes
 DEATHS = 4  # of one ordinary and of three solo children, at least
 ENTERS_A_GROUP = f"""
 from tests.process import memory_groups
@@ -29,15 +30,18 @@ def enter() -> None:
 
 def push_for_later(server: Server) -> tuple[str | None, list[str]]:
     """One job of 15 MB, which take 350 MB as objects, and twenty small ones behind it. To write it
-    takes some seconds: it must not be due before it is in the schedule."""
+    takes seconds, or minutes beside a load: all become due when all are in the schedule."""
     client = Client(server.url)
     brackets: list[Any] = [[] for _ in range(5_000_000)]
-    at = now() + within(5)
-    large = client.push({"class": "Quick", "args": [brackets], "at": at})
-    small = client.push_bulk({"class": "Quick", "args": [[0.01]] * 20, "at": at + 1})
+    far = now() + 86_400
+    large = client.push({"class": "Quick", "args": [brackets], "at": far})
+    small = client.push_bulk({"class": "Quick", "args": [[0.01]] * 20, "at": far})
     client.close()
     with server.client() as redis:
-        assert redis.zcard("schedule") == 1 + len(small)
+        every: Any = redis.zrange("schedule", 0, -1)
+        assert len(every) == 1 + len(small)
+        due = now()
+        redis.zadd("schedule", {job: due - (len(job) > LARGE) for job in every})
     return large, small
 
 

@@ -21,6 +21,7 @@ LONG: Final = "a_queue_whose_name_says_all_that_it_is_for_" + "and_more_" * 17 +
 CLASS: Final = "warehouse.inventory.synchronisation." + "VeryLongNamedJob" * 10 + ".Work"
 HUGE: Final = 123_456_789_012
 _SHOWN: Final = 120  # jobs of a list that are whole: those of the first pages
+_AT_ONCE: Final = 25_000  # jobs that one script writes: a few milliseconds
 _FAILED: Final = 20_000  # members of the sets
 _ERROR: Final = "warehouse.errors." + "UnexpectedAnswerOfTheOtherSide" * 6
 _JID: Final = "{:024x}"
@@ -51,7 +52,8 @@ def at_scale(redis: Redis, many: int = MANY) -> None:
 def _queues(redis: Redis, now: float, many: int) -> None:
     for queue, count in (("mail", MILLION), (LONG, 25_000)):
         redis.lpush(f"queue:{queue}", *(_job(queue, CLASS, now - 9000, n) for n in range(_SHOWN)))
-        redis.eval(_PUSH, 1, f"queue:{queue}", _job(queue, "Mail", now - 9, _SHOWN), count)
+        for _ in range(0, count, _AT_ONCE):
+            redis.eval(_PUSH, 1, f"queue:{queue}", _job(queue, "Mail", now - 9, _SHOWN), _AT_ONCE)
     names = [f"tenant-{number:04}" for number in range(many)]
     redis.sadd("queues", "mail", LONG, *names)
     with redis.pipeline() as pipe:
