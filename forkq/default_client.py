@@ -207,11 +207,12 @@ def _warn_of_unserved_queues(client: Client, config: Config) -> None:
 def _check_queues(
     config: Config, checks: Mapping[str, Callable[[Iterable[str]], None]], queues: Iterable[str]
 ) -> None:
-    """Asks for each queue the shard that has it."""
-    from .config.shards import shard_of  # noqa: PLC0415 - see the module's docstring
+    """Asks for each queue the shards that have it."""
+    from .config.shards import parts_of  # noqa: PLC0415 - see the module's docstring
 
     for queue in queues:
-        checks[shard_of(config.shards, queue).name]([queue])
+        for shard in parts_of(config.shards, queue):
+            checks[shard.name]([queue])
 
 
 def _has_capsules(config: Config) -> bool:

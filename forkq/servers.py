@@ -13,6 +13,7 @@ from .limits.rules import Rulebook
 from .store.scripts import Script
 from .wire.keys import Keys
 from .wire.payload import Payload, PayloadBounds
+from .wire.spread import part_of
 
 if TYPE_CHECKING:
     from .store.connection import RedisConnection
@@ -21,8 +22,8 @@ Command: TypeAlias = "tuple[Any, ...]"
 F = TypeVar("F")
 
 
-def _no_shard(queue: str) -> str:
-    return ""
+def _no_shards(queue: str) -> tuple[str, ...]:
+    return ("",)
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +34,7 @@ class Server:
     be reached or refuses what is asked within. ``keys`` are the names of its keys. ``bounds`` say
     what a payload may have, ``rules`` are those of this process's configuration. ``push`` pushes a
     job to the shard of its queue. ``name`` is that of the shard, "" for the only Redis;
-    ``shard_of`` tells which shard has a queue.
+    ``parts_of`` tells which shards have a queue: several, in alphabetical order, if it is spread.
     """
 
     connection: Callable[[], AbstractContextManager[RedisConnection]]
@@ -42,7 +43,11 @@ class Server:
     rules: Rulebook
     push: Callable[[Payload], str | None]
     name: str = ""
-    shard_of: Callable[[str], str] = _no_shard
+    parts_of: Callable[[str], tuple[str, ...]] = _no_shards
+
+    def has(self, queue: str) -> bool:
+        """Whether jobs of ``queue`` may be pushed to here."""
+        return self.name in self.parts_of(queue)
 
     def ask(self, *commands: Command) -> list[Any]:
         """The replies to ``commands``, in one round trip. Raises ServerUnavailable."""
@@ -112,9 +117,14 @@ class Servers:
         """The server that is meant where none is named."""
         return self._servers[self._default]
 
-    def of_queue(self, queue: str) -> Server:
-        """The server to which jobs of ``queue`` are pushed."""
-        return self._servers[self.default.shard_of(queue)]
+    def parts_of(self, queue: str) -> list[Server]:
+        """The servers to which jobs of ``queue`` are pushed: several if it is spread."""
+        return [self._servers[name] for name in self.default.parts_of(queue)]
+
+    def of_queue(self, queue: str, key: str) -> Server:
+        """The server to which a job of ``queue`` is pushed; ``key`` chooses the part of a spread
+        queue."""
+        return self._servers[part_of(self.default.parts_of(queue), key)]
 
     def __getitem__(self, name: str) -> Server:
         """The server of the shard of that name. Raises ConfigError if there is none."""
@@ -123,7 +133,7 @@ class Servers:
         return self._servers[name]
 
 
-def first_found(where: Server | Servers, look: Callable[[Server], F | None]) -> F | None:
+def first_found(where: Server | Iterable[Server], look: Callable[[Server], F | None]) -> F | None:
     """What ``look`` finds on the first server where it finds something. A server that is down hides
     no other one; but if no other server has it, the ServerUnavailable of that server is raised.
 

@@ -5,19 +5,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
 
 from .client import Client
-from .config.shards import Shard, shard_of
-from .errors import ServerUnavailable
+from .config.shards import Shard, parts_of
+from .config.spread import parts_by_queue
+from .errors import ServerRefused, ServerUnavailable
 from .servers import Servers
 from .store.route import EncodedJob, Route
+from .wire.spread import in_turn, part_of
 
 if TYPE_CHECKING:
     from .store.connection import RedisConnection
+
+# Seconds for which pushes leave out a shard that is down, if there is another part: at first, and
+# at most. Each try may take the whole time-out of a push.
+_FIRST_REST: Final = 1.0
+_LONGEST_REST: Final = 30.0
+_IS_DOWN: Final = "the shard %s is down; jobs of %s go to the other parts: %s"
+_log: Final = logging.getLogger("forkq")
+
+
+def part_key(job: EncodedJob) -> str:
+    """What chooses the part of a job of a spread queue: its jid, so that jobs are spread evenly.
+
+    This is the one place that decides it. Jobs that must meet in one part need the same key: those
+    that exclude each other would give what they have in common.
+    """
+    return job.jid
 
 
 class ShardedClient(Client):
@@ -28,6 +48,8 @@ class ShardedClient(Client):
         super().__init__(url, **options)
         self.shards = tuple(shards)
         self._shard = shard
+        self._spread = parts_by_queue(shards)
+        self._down = DownShards()
         self._routes = {
             one.name: self._route
             if one.name == shard
@@ -35,9 +57,9 @@ class ShardedClient(Client):
             for one in shards
         }
 
-    def shard_of(self, queue: str) -> str:
-        """The name of the shard that has this queue."""
-        return shard_of(self.shards, queue).name
+    def parts_of(self, queue: str) -> tuple[str, ...]:
+        """The names of the shards that have this queue: several if it is spread."""
+        return self._spread.get(queue) or (parts_of(self.shards, queue)[0].name,)
 
     def connection(self) -> AbstractContextManager[RedisConnection]:
         return self._routes[self._shard].channel().connection()
@@ -48,27 +70,116 @@ class ShardedClient(Client):
 
     def _made_servers(self) -> Servers:
         made = [
-            self._server(partial(_connection, route), route.keys, name=name, shard_of=self.shard_of)
+            self._server(partial(_connection, route), route.keys, name=name, parts_of=self.parts_of)
             for name, route in self._routes.items()
         ]
         return Servers(made, self._shard)
 
     def _write(self, jobs: Sequence[EncodedJob], route: Route | None = None) -> None:
         """Pushes to each shard the jobs of its queues. A shard that fails keeps no other one from
-        its jobs."""
-        by_shard: dict[str, list[EncodedJob]] = {}
-        for job in jobs:
-            by_shard.setdefault(self.shard_of(job.queue), []).append(job)
-        failed: list[tuple[str, ServerUnavailable]] = []
+        its jobs, and what it surely has not of a spread queue goes to the other parts."""
         pushed: list[str] = []
-        for name, part in by_shard.items():
-            try:
-                super()._write(part, self._routes[name])
-                pushed += [job.jid for job in part]
-            except ServerUnavailable as error:
-                failed.append((name, error))
-        if failed:
+        failed: dict[str, ServerUnavailable] = {}
+        is_lost, left = False, jobs
+        while left:
+            left, groups = [], self._by_shard(left, failed)
+            for name, group in groups.items():
+                error = self._write_to(name, group)
+                if error is None:
+                    pushed += [job.jid for job in group]
+                    continue
+                failed[name] = error
+                moved = self._for_other_parts(group, error, failed)
+                is_lost = is_lost or len(moved) + len(error.pushed) < len(group)
+                left += moved
+        if is_lost:
             raise _as_one(failed, pushed, len(jobs))
+
+    def _write_to(self, name: str, jobs: Sequence[EncodedJob]) -> ServerUnavailable | None:
+        """Pushes the jobs to one shard. Returns the error, if it fails."""
+        try:
+            super()._write(jobs, self._routes[name])
+        except ServerUnavailable as error:
+            if not isinstance(error, ServerRefused):
+                queues = {job.queue for job in jobs if job.queue in self._spread}
+                self._down.note_failure(name, error, queues)
+            return error
+        self._down.note_answer(name)
+        return None
+
+    def _by_shard(
+        self, jobs: Iterable[EncodedJob], failed: Collection[str]
+    ) -> dict[str, list[EncodedJob]]:
+        """The jobs by the shard that they are pushed to: none of those that have ``failed``."""
+        found: dict[str, list[EncodedJob]] = {}
+        for job in jobs:
+            parts = self.parts_of(job.queue)
+            name = part_of(parts, part_key(job))
+            if len(parts) > 1 and (failed or self._down):
+                name = self._part_that_is_up(parts, job, failed)
+            found.setdefault(name, []).append(job)
+        return found
+
+    def _part_that_is_up(
+        self, parts: Sequence[str], job: EncodedJob, failed: Collection[str]
+    ) -> str:
+        """The first part in turn that has not failed, and is not known to be down; if all are down,
+        the first that has not failed."""
+        left = [name for name in in_turn(parts, part_key(job)) if name not in failed]
+        return next((name for name in left if self._down.may_be_tried(name)), left[0])
+
+    def _for_other_parts(
+        self, group: Iterable[EncodedJob], error: ServerUnavailable, failed: Collection[str]
+    ) -> list[EncodedJob]:
+        """The jobs that surely are not on the shard that failed, and have a part elsewhere. A shard
+        that refuses them is there, and says what is to be done: its jobs go nowhere else."""
+        if isinstance(error, ServerRefused):
+            return []
+        there = {*error.pushed, *error.unknown}
+        return [
+            job
+            for job in group
+            if job.jid not in there and any(p not in failed for p in self.parts_of(job.queue))
+        ]
+
+
+class DownShards:
+    """The shards that did not take a push, each with the moment (monotonic) of its next try, and
+    the rest before that. Safe in threads and after a fork: each step is one of a dict."""
+
+    def __init__(self) -> None:
+        self._rests: dict[str, tuple[float, float]] = {}
+
+    def __len__(self) -> int:
+        return len(self._rests)
+
+    def may_be_tried(self, name: str) -> bool:
+        """Whether a push may go to that shard. While it is down, one in each rest may: that one
+        claims the try."""
+        known = self._rests.get(name)
+        if known is None:
+            return True
+        due, rest = known
+        if monotonic() < due:
+            return False
+        self._rests[name] = monotonic() + rest, rest
+        return True
+
+    def note_failure(self, name: str, error: Exception, queues: Collection[str]) -> None:
+        """A push to that shard has failed, and from now on the jobs of ``queues`` go to their other
+        parts. Logs the first failure."""
+        if not queues:
+            return
+        known = self._rests.get(name)
+        rest = _FIRST_REST if known is None else min(_LONGEST_REST, 2 * known[1])
+        self._rests[name] = monotonic() + rest, rest
+        if known is None:
+            _log.warning(_IS_DOWN, name, ", ".join(sorted(queues)), error)
+
+    def note_answer(self, name: str) -> None:
+        """A push to that shard has succeeded. Logs it after a failure."""
+        if self._rests and self._rests.pop(name, None) is not None:
+            _log.warning("the shard %s takes jobs again", name)
 
 
 def _connection(route: Route) -> AbstractContextManager[RedisConnection]:
@@ -76,15 +187,15 @@ def _connection(route: Route) -> AbstractContextManager[RedisConnection]:
 
 
 def _as_one(
-    failed: Sequence[tuple[str, ServerUnavailable]], pushed: Sequence[str], total: int
+    failed: dict[str, ServerUnavailable], pushed: Sequence[str], total: int
 ) -> ServerUnavailable:
     """One error for several: the first, with the texts of all and the jids of all shards."""
-    first = failed[0][1]
-    inside = [*pushed, *(jid for _, error in failed for jid in error.pushed)]
-    text = "; ".join(f"shard {name}: {error}" for name, error in failed)
+    first = next(iter(failed.values()))
+    inside = [*pushed, *(jid for error in failed.values() for jid in error.pushed)]
+    text = "; ".join(f"shard {name}: {error}" for name, error in failed.items())
     if pushed or len(failed) > 1:
         text += f"; over all shards {len(inside):,} of {total:,} jobs were pushed"
+    unknown = tuple(jid for error in failed.values() for jid in error.unknown)
     first.args = (text,)
-    first.pushed = tuple(inside)
-    first.unknown = tuple(jid for _, error in failed for jid in error.unknown)
+    first.pushed, first.unknown = tuple(inside), unknown
     return first

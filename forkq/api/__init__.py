@@ -17,7 +17,7 @@ from ..servers import Server, Servers
 from . import cron
 from .bulk import Outcome, undo
 from .classes import HeldClass, held_classes, release_class
-from .door import server, servers, shard_of, shards
+from .door import server, servers, shards, shards_of
 from .entry import JobEntry
 from .filters import Filter
 from .find import RanTwice, entry, find, is_alive, ran_twice
@@ -86,8 +86,8 @@ __all__ = [
     "running",
     "server",
     "servers",
-    "shard_of",
     "shards",
+    "shards_of",
     "stats",
     "stuck",
     "undo",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -88,6 +89,8 @@ class Orders:
     undo: bool = False
     # Jobs of this queue are left out.
     not_in: str | None = None
+    # Under which name what is deleted is kept; "": one that is made for this action.
+    token: str = ""
 
 
 def act(pages: Pages, decide: Decide, orders: Orders) -> Outcome:
@@ -104,13 +107,39 @@ def act(pages: Pages, decide: Decide, orders: Orders) -> Outcome:
     return action.outcome if action.outcome.done else replace(action.outcome, undo="")
 
 
+def act_on_each(several: Sequence[Pages], decide: Decide, orders: Orders) -> Outcome:
+    """``act`` on what several servers have, one after the other, as one action."""
+    done, token = Outcome(), secrets.token_hex(8) if orders.undo else ""
+    for pages in several:
+        left = None if orders.most is None else orders.most - done.matched
+        told = None if orders.progress is None else partial(_tell, orders.progress, done)
+        try:
+            part = act(pages, decide, replace(orders, most=left, progress=told, token=token))
+        except ServerUnavailable as error:
+            error.outcome = _together(done, error.outcome or Outcome())
+            raise
+        done = _together(done, part)
+    return done
+
+
+def _tell(progress: OnProgress, before: Outcome, part: Outcome) -> None:
+    progress(_together(before, part))
+
+
+def _together(one: Outcome, other: Outcome) -> Outcome:
+    """The outcome of two actions as one."""
+    counts = ("total", "seen", "matched", "done", "gone", "refused")
+    sums = {name: getattr(one, name) + getattr(other, name) for name in counts}
+    return Outcome(**sums, undo=one.undo or other.undo)
+
+
 class _Action:
     """One action on the jobs of ``pages``."""
 
     def __init__(self, pages: Pages, decide: Decide, orders: Orders) -> None:
         self._pages, self._decide, self._orders = pages, decide, orders
         self._begun = pages.server.now()
-        self._token = secrets.token_hex(8) if orders.undo else ""
+        self._token = orders.token or (secrets.token_hex(8) if orders.undo else "")
         self._steps = 0
         self._moments: set[float] = set()
         # Jobs deep in a list that are removed together, their bytes, and among how many they are.
@@ -233,18 +262,24 @@ def undo(
     token: str, *, progress: OnProgress | None = None, where: Server | Servers | None = None
 ) -> Outcome:
     """Puts back the jobs that were deleted under ``token``, with their times: into their set, or
-    to the end of their queue that is fetched next, suspects among its suspects. A second call finds
-    nothing to do.
+    to the end of their queue that is fetched next, suspects among its suspects; those of a spread
+    queue into the parts that they came from. A second call finds nothing to do.
 
     Raises ForkqError if Redis keeps nothing under this token: the time is over, or they
     were put back. Raises ServerUnavailable.
     """
-    kept = first_found(where or all_servers(), lambda server: _kept(server, token))
+    servers = (where,) if isinstance(where, Server) else tuple(where or all_servers())
+    kept = first_found(servers, lambda server: _kept(server, token))
     if kept is None:
         raise ForkqError(
             f"nothing is kept under {token!r}: the {UNDO_TIME} are over, or it was put back"
         )
-    return _restore(token, kept, progress)
+    others = (server for server in servers if kept.is_part_on(server))
+    done = _restore(token, kept, progress)
+    for more in filter(None, (_kept(server, token) for server in others)):
+        told = None if progress is None else partial(_tell, progress, done)
+        done = _together(done, _restore(token, more, told))
+    return done
 
 
 class _Deleted(NamedTuple):
@@ -254,6 +289,12 @@ class _Deleted(NamedTuple):
     server: Server
     place: str
     lists: int
+
+    def is_part_on(self, server: Server) -> bool:
+        """Whether these are jobs of a spread queue that has another part on that server."""
+        location, _, queue = self.place.partition(" ")
+        parts = self.server.parts_of(queue) if location == "queued" else ()
+        return server is not self.server and server.name in parts
 
 
 def _kept(server: Server, token: str) -> _Deleted | None:

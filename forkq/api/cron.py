@@ -99,7 +99,7 @@ def add(
         enabled=enabled,
         origin=ORIGIN,
     )
-    server = server or servers().of_queue(entry.job["queue"])
+    server = server or servers().of_queue(entry.job["queue"], name)
     server.bounds.dumps(entry.job)
     _change(server, name, entry)
     return load(server, name)

@@ -29,16 +29,17 @@ def shards() -> list[str]:
     return servers().names
 
 
-def shard_of(queue: str) -> str:
-    """The name of the shard that jobs of ``queue`` are pushed to; "" if there are no shards."""
-    return servers().default.shard_of(queue)
+def shards_of(queue: str) -> list[str]:
+    """The names of the shards that jobs of ``queue`` are pushed to: one, or several if it is spread
+    over them (``[spread]``); none if there are no shards."""
+    return [name for name in servers().default.parts_of(queue) if name]
 
 
 def refuse_other_shard(here: Server, queue: str) -> None:
     """Raises ConfigError if ``queue`` is on another shard: no step moves a job from one Redis to
     another."""
-    there = here.shard_of(queue)
-    if here.name != there:
+    if not here.has(queue):
+        there = " and ".join(here.parts_of(queue))
         raise ConfigError(
             f'the queue "{queue}" is on the shard {there}, the jobs are on {here.name}: jobs move '
             "within one Redis only; push them again"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..errors import ForkqError
+from ..servers import Server, first_found
 from ..store.find_job import Location
 from .bulk import Decide, OnProgress, Orders, Outcome, act, delete, kill
 from .changes import checked_queue, moved
@@ -48,7 +49,10 @@ class JobHolder(OnServer):
 
     def find(self, jid: str) -> JobEntry | None:
         """The job with that id. Very many jobs are searched in short steps."""
-        return find_among(self.server, jid, (self.location,), self._queues)
+        places = (self.location,)
+        return first_found(
+            self._servers, lambda server: find_among(server, jid, places, self._queues)
+        )
 
     def delete_all(
         self,
@@ -93,6 +97,11 @@ class JobHolder(OnServer):
             return Outcome()
         orders = Orders(where, dry_run, most, progress, not_in=name)
         return self._act(lambda e, at: moved(e, name, at), orders)
+
+    @property
+    def _servers(self) -> tuple[Server, ...]:
+        """The servers that are read: several of a queue that is spread."""
+        return (self.server,)
 
     @property
     def _queues(self) -> tuple[str, ...]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from ..limits.patterns import matches_any
@@ -15,7 +15,7 @@ from ..wire.keys import Keys
 from ..wire.lease import SILENT
 from .door import server as default_server
 from .processes import Process, processes
-from .queues import QueueState, queues
+from .queues import QueueState, queues, state_of_parts
 from .running import RunningJob, running
 from .stats import latency
 
@@ -85,7 +85,8 @@ class QueueReport:
     next suspect, has been queued, whichever is longer; ``served_by`` are the living processes that
     fetch from it, ``in_flight`` its jobs in progress. ``holds`` are the reasons why none starts
     now, the worst first; empty if it drains, or if it is empty. Redis does not count what goes into
-    and out of a queue: sample ``state.size``.
+    and out of a queue: sample ``state.size``. Of a queue that is spread over several shards,
+    ``parts`` has the report of each, by the name of the shard; else it is empty.
     """
 
     state: QueueState
@@ -93,6 +94,7 @@ class QueueReport:
     served_by: tuple[Process, ...]
     in_flight: tuple[RunningJob, ...]
     holds: tuple[Hold, ...]
+    parts: Mapping[str, QueueReport] = field(default_factory=dict)
 
     @property
     def threads(self) -> int:
@@ -118,6 +120,31 @@ def queue_reports(*names: str, server: Server | None = None) -> list[QueueReport
         )
         for one, kind, *heads in found
     ]
+
+
+def of_parts(parts: Mapping[str, QueueReport]) -> QueueReport:
+    """The report of a spread queue, made of those of its parts."""
+    reports = list(parts.values())
+    jobs = (job for one in reports for job in one.in_flight)
+    return QueueReport(
+        state=state_of_parts([one.state for one in reports]),
+        latency=max(one.latency for one in reports),
+        served_by=tuple(process for one in reports for process in one.served_by),
+        in_flight=tuple(sorted(jobs, key=lambda job: -job.elapsed)),
+        holds=tuple(_holds_of_parts(parts)),
+        parts=parts,
+    )
+
+
+def _holds_of_parts(parts: Mapping[str, QueueReport]) -> Iterator[Hold]:
+    """What holds the parts. What does not hold all of them names those that it holds."""
+    held: dict[Hold, list[str]] = {}
+    for name, report in parts.items():
+        for hold in report.holds:
+            held.setdefault(hold, []).append(name)
+    for hold, names in held.items():
+        on = "" if len(names) == len(parts) else f" (on {', '.join(names)})"
+        yield replace(hold, text=f"{hold.text}{on}")
 
 
 def _some_block(server: Server) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -97,6 +97,18 @@ def queues(*names: str, server: Server | None = None) -> list[QueueState]:
         for at, name in enumerate(chosen)
     ]
     return [_with_pause(state, paused_by or {}) for state in states]
+
+
+def state_of_parts(states: Sequence[QueueState]) -> QueueState:
+    """The state of a spread queue, made of those of its parts. It is paused if all of them are."""
+    sums = {
+        name: sum(getattr(one, name) for one in states)
+        for name in ("size", "busy", "suspects", "in_sidekiq")
+    }
+    paused = next((one for one in states if one.paused), states[0])
+    changed = tuple(dict.fromkeys(rule for one in states for rule in one.changed))
+    is_paused = all(one.paused for one in states)
+    return replace(paused, paused=is_paused, changed=changed, **sums)
 
 
 class Limits(OnServer):

@@ -33,6 +33,7 @@ from .options import (
     connected,
     finds_redis,
     json_option,
+    queue_named,
 )
 from .output import echo, echo_objects, print_values
 from .queues import warn_of_unknown_queues
@@ -345,7 +346,7 @@ class QueuedJobs:
 
     def _queues(self, where: Filter) -> list[Queue]:
         names = api.queue_names(self._server) if where.queue is None else [where.queue]
-        return [Queue(name, self._server) for name in names]
+        return [queue_named(name, self._server) for name in names]
 
 
 def _in_each(

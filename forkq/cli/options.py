@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 
 import click
 
@@ -19,6 +19,9 @@ from ..servers import Server, Servers
 from ..units import parse_age, parse_duration
 from ..wire.printable import printable
 from .shards import for_shards, shard_named
+
+if TYPE_CHECKING:
+    from ..api.queue import Queue
 
 
 def duration(context: click.Context, option: click.Parameter, value: str | None) -> float | None:
@@ -173,6 +176,14 @@ def configuration(**flags: Any) -> Config:
 def connected(config: Config) -> Server:
     """The server that the command is about; also for pushes of this process. Raises ForkqError."""
     return use(config).servers.default
+
+
+def queue_named(name: str, server: Server) -> Queue:
+    """The queue that a command names: on the shard that the command runs for, or all parts of one
+    that is spread. Raises InvalidRule for a pattern."""
+    from ..api.queue import Queue, whole_queue  # noqa: PLC0415 - few commands need it
+
+    return Queue(name, server) if shard_named() else whole_queue(name, server)
 
 
 def searched(config: Config) -> Server | Servers:

@@ -15,6 +15,7 @@ from ..default_client import announce_localhost, use
 from ..errors import ForkqError, InvalidJob, NotPermitted, nearest, shown
 from ..limits.patterns import matches_any
 from ..runtime.app_loader import import_app
+from ..servers import first_found
 from ..wire.payload import DEFAULT_QUEUE, Payload
 from ..wire.printable import shown_name
 from ..wire.times import due
@@ -129,14 +130,17 @@ def _unknown(name: str, config: Config) -> str:
 
 
 def _check_queue(servers: api.Servers, queue: str, config: Config) -> None:
+    live: set[str] = set()
+
+    def is_served(server: api.Server) -> bool | None:
+        live.update(name for process in api.processes(server) for name in process.queues)
+        return matches_any(queue, live) or None
+
     try:
-        processes = api.processes(servers.of_queue(queue))
-        live = {name for process in processes for name in process.queues}
+        if not first_found(servers.parts_of(queue), is_served):
+            raise ForkqError(_unserved(queue, config, live))
     except NotPermitted as error:
         echo(f"forkq: whether {queue!r} is served is not known: {error}", err=True)
-        return
-    if not matches_any(queue, live):
-        raise ForkqError(_unserved(queue, config, live))
 
 
 def _unserved(queue: str, config: Config, live: set[str]) -> str:

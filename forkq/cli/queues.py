@@ -28,6 +28,7 @@ from .options import (
     connected,
     finds_redis,
     json_option,
+    queue_named,
 )
 from .output import as_json, echo, facts, print_values
 
@@ -65,7 +66,7 @@ def show(queue: str, wants_json: bool, **flags: Any) -> int:
     config = configuration(**flags)
     server = connected(config)
     warn_of_unknown_queues(server, [queue], config)
-    report = api.Queue(queue, server).report()
+    report = queue_named(queue, server).report()
     [line] = screen.of_reports([report])
     known = screen.QUEUES.as_object(line)
     echo(as_json(known) if wants_json else facts(_facts(report)))
@@ -86,7 +87,7 @@ def clear(
     server = connected(config)
     warn_of_unknown_queues(server, [queue], config)
     how = How(dry_run, yes, wants_json=wants_json)
-    name, found = f'"{shown_name(queue)}"', api.Queue(queue, server)
+    name, found = f'"{shown_name(queue)}"', queue_named(queue, server)
     return cleared(f"{name} job", found, how, undo=not no_undo, empty=f"the queue {name} is empty")
 
 
@@ -98,6 +99,9 @@ def _facts(report: QueueReport) -> Iterator[tuple[str, str]]:
         yield "suspects", f"{state.suspects:,}"
     yield "busy", f"{state.busy:,}"
     yield "latency", format_duration(report.latency)
+    for name, part in report.parts.items():
+        counts = f"size {part.state.size:,}, busy {part.state.busy:,}"
+        yield "part", f"{name}: {counts}, latency {format_duration(part.latency)}"
     for hold in report.holds:
         yield "why it waits", shown_name(hold.text)
     yield "threads", f"{report.threads:,}"
@@ -119,7 +123,7 @@ def pause(queues: tuple[str, ...], **flags: Any) -> int:
     config = configuration(**flags)
     server = connected(config)
     # It raises on a pattern, before any queue is paused.
-    chosen = [api.Queue(name, server) for name in queues]
+    chosen = [queue_named(name, server) for name in queues]
     warn_of_unknown_queues(server, queues, config)
     for queue in chosen:
         changed = queue.pause(operator())
@@ -134,7 +138,7 @@ def pause(queues: tuple[str, ...], **flags: Any) -> int:
 def resume(queues: tuple[str, ...], **flags: Any) -> int:
     """Fetch from these queues again."""
     server = connected(configuration(**flags))
-    for queue in [api.Queue(name, server) for name in queues]:
+    for queue in [queue_named(name, server) for name in queues]:
         changed = queue.resume()
         echo(f"{shown_name(queue.name)} {'goes on' if changed else 'was not paused'}")
     return 0
@@ -219,7 +223,7 @@ def unset(queue: str, process: bool, rate: bool, **flags: Any) -> int:
 def reset(queues: tuple[str, ...], **flags: Any) -> int:
     """Forget what was changed at run time, of these queues or of all: forkq.toml counts again."""
     server = connected(configuration(**flags))
-    chosen = [api.Queue(name, server) for name in queues or _changed(server)]
+    chosen = [queue_named(name, server) for name in queues or _changed(server)]
     for queue in chosen:
         queue.reset()
         echo(f"{shown_name(queue.name)}: as configured")
@@ -231,11 +235,10 @@ def reset(queues: tuple[str, ...], **flags: Any) -> int:
 def _change(name: str, fields: Fields, flags: dict[str, Any]) -> int:
     config = configuration(**flags)
     server = connected(config)
-    queue = api.Queue(name, server)
+    queue = queue_named(name, server)
     warn_of_unknown_queues(server, [name], config)
     queue.change(fields)
-    [state] = api.queues(name, server=server)
-    echo(f"{shown_name(name)}: {_summary(state)}")
+    echo(f"{shown_name(name)}: {_summary(queue.report().state)}")
     return 0
 
 
@@ -252,7 +255,7 @@ def _summary(state: api.QueueState) -> str:
 
 def warn_of_unknown_queues(server: api.Server, names: Iterable[str], config: Config) -> None:
     """Warns on standard error of each queue that had no push so far and that no capsule serves."""
-    known = sorted({*api.queue_names(server), *config.queue_names})
+    known = sorted({*api.queue_names(server), *config.queue_names, *config.spread_queues})
     for name in names:
         if not matches_any(name, known):
             near = nearest(name, known)

@@ -12,11 +12,12 @@ import click
 from ..api.sharding.queue_move import QueueMove
 from ..api.sharding.shard_load import Proposal, ShardLoad, measure, proposal
 from ..config.config import Config
-from ..config.shards import shard_of
+from ..config.shards import parts_of
 from ..default_client import use
 from ..errors import ConfigError, no_such_shard
 from ..limits.patterns import is_pattern, matches_any
 from ..runtime.exit_codes import INTERRUPTED
+from ..screens.shards import sizes, sizes_in_words
 from ..screens.table import Cell, Column, Empty, Phrase, Sheet
 from ..servers import Server
 from ..store.process_info import live_queues
@@ -74,9 +75,12 @@ def list_(seconds: float, wants_json: bool, **flags: Any) -> int:
 
 def _remarks(config: Config, loads: Sequence[ShardLoad]) -> Iterator[str]:
     """What is to be done: queues that are not where they belong, and one to give to another."""
+    servers = use(config).servers
+    for queue in config.spread_queues:
+        yield sizes_in_words(queue, sizes(queue, servers.parts_of(queue)))
     for load in loads:
         for queue in sorted({*load.strays, *load.moves}):
-            there = shard_of(config.shards, queue).name
+            there = parts_of(config.shards, queue)[0].name
             what = (
                 f"{plural(load.strays[queue], 'job')} of" if queue in load.strays else "a page of"
             )
@@ -96,7 +100,8 @@ def _proposed(found: Proposal) -> str:
         f"jobs ({when})"
     )
     if found.is_all:
-        return f"{busy}: another shard would have the same load; split it into several queues"
+        remedy = "spread it over several ([spread] in forkq.toml), or split it into several queues"
+        return f"{busy}: another shard would have the same load; {remedy}"
     command = f"forkq shards move {queue} {target.name}"
     return f"{busy}: give it to {target.name} in forkq.toml, then {command}"
 
@@ -156,7 +161,7 @@ def move(queue: str, shard: str, no_wait: bool, wants_json: bool, **flags: Any) 
     moves = {
         server.name: QueueMove(queue, server, target, _MoveProgress(server.name))
         for server in servers
-        if server is not target
+        if not server.has(queue)
     }
     code = 0
     try:
@@ -176,14 +181,25 @@ def _check(config: Config, queue: str, shard: str) -> None:
         raise no_such_shard(shard, names)
     if is_pattern(queue):
         raise ConfigError(f'"{queue}" is a pattern: name one queue after the other')
-    here = shard_of(config.shards, queue).name
-    if here != shard:
-        place = config.source or "the configuration"
+    here = [one.name for one in parts_of(config.shards, queue)]
+    if shard not in here:
         raise ConfigError(
-            f'{place} has the queue "{queue}" on the shard {here}, and new jobs would go on being '
-            f"pushed there. Give it to {shard} first, then restart the workers, then deploy the "
-            "programs that push, then move it (docs/sharding.md)"
+            f'{config.source or "the configuration"} has the queue "{queue}" '
+            f"{_elsewhere(here, shard)} (docs/sharding.md)"
         )
+
+
+def _elsewhere(here: Sequence[str], shard: str) -> str:
+    """Where a queue is instead of on ``shard``, and what is to be done."""
+    if len(here) > 1:
+        return (
+            f"spread over {', '.join(here)}, and not on {shard}: name one of these. It gets what "
+            "other shards still have; parts do not move"
+        )
+    return (
+        f"on the shard {here[0]}, and new jobs would go on being pushed there. Give it to {shard} "
+        "first, then restart the workers, then deploy the programs that push, then move it"
+    )
 
 
 def _warn_if_unserved(queue: str, target: Server) -> None:

@@ -1,7 +1,9 @@
 """Which shard of ``[[redis.shards]]`` a command is about.
 
-A command that names a queue is about the shard of that queue. One that lists shows each shard under
-its name. Any other one asks for ``--shard``. Without shards, each runs as it is.
+A command that names a queue is about the shard of that queue; of a queue that is spread over
+several, about the whole queue or, if it reads a set of jobs, about one part after the other. One
+that lists shows each shard under its name. Any other one asks for ``--shard``. Without shards, each
+runs as it is.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import click
 
 from ..config.config import Config
 from ..config.load import load
-from ..config.shards import shard_of
+from ..config.shards import parts_of
 from ..errors import ServerUnavailable
 from ..limits.patterns import is_pattern
 from .output import echo, echo_objects
@@ -47,6 +49,13 @@ _EACH: Final = frozenset(
             "cron list",
             "cron next",
         ),
+    }
+)
+# They are about all parts of a spread queue at once.
+_WHOLE: Final = frozenset(
+    {
+        *("pause", "resume", "queues show", "queues clear", "jobs delete", "jobs kill"),
+        *("jobs move", "limits set", "limits unset", "limits reset"),
     }
 )
 
@@ -82,7 +91,10 @@ def for_shards(callback: Command) -> Command:
         runs = [(shard, given)] if shard is not None else list(_runs(config, given))
         if len(runs) == 1:
             return _run_on(runs[0][0], callback, args, runs[0][1])
-        return _run_on_each(runs, callback, args)
+        code = _run_on_each(runs, callback, args)
+        if _command() == "queues list" and not given.get("wants_json"):
+            _print_spread_queues(config)
+        return code
 
     return cast("Command", run)
 
@@ -103,19 +115,33 @@ def _runs(config: Config, given: dict[str, Any]) -> Iterator[tuple[str, dict[str
     several = given.get("queues")
     one = given.get("queue")
     if several:
-        by_shard = {shard: [q for q in several if _shard(config, q) == shard] for shard in names}
-        found = ((shard, mine) for shard, mine in by_shard.items() if mine)
-        yield from ((shard, {**given, "queues": tuple(mine)}) for shard, mine in found)
+        for place in ("", *names):
+            mine = tuple(queue for queue in several if place in _places(config, queue))
+            if mine:
+                yield place, {**given, "queues": mine}
     elif isinstance(one, str) and not is_pattern(one):
-        yield _shard(config, one), given
+        yield from ((place, given) for place in _places(config, one))
     elif _command() in _EACH and not given.get("name"):
         yield from ((name, given) for name in names)
     else:
         raise click.UsageError(f"of which shard? Name it with --shard: {', '.join(names)}")
 
 
-def _shard(config: Config, queue: str) -> str:
-    return shard_of(config.shards, queue).name
+def _places(config: Config, queue: str) -> list[str]:
+    """The shards for which the command runs, if it names that queue; "" is all parts of a spread
+    queue at once."""
+    names = [shard.name for shard in parts_of(config.shards, queue)]
+    return [""] if len(names) > 1 and _command() in _WHOLE else names
+
+
+def _print_spread_queues(config: Config) -> None:
+    """Says of each queue that is spread over several shards how many jobs it has in all."""
+    from ..default_client import use  # noqa: PLC0415 - every command imports this module
+    from ..screens.shards import sizes, sizes_in_words  # noqa: PLC0415
+
+    servers = use(config).servers
+    for name in config.spread_queues:
+        echo(f"\n{sizes_in_words(name, sizes(name, servers.parts_of(name)))}")
 
 
 def _run_on(shard: str, callback: Callback, args: Iterable[Any], given: dict[str, Any]) -> Any:
@@ -133,7 +159,8 @@ def _run_on_each(
             if given.get("wants_json"):
                 codes.append(_print_json(shard, callback, args, given))
             else:
-                click.echo(f"{'' if number == 0 else chr(10)}shard {shard}")
+                title = f"shard {shard}" if shard else "over several shards"
+                click.echo(f"{'' if number == 0 else chr(10)}{title}")
                 codes.append(_run_on(shard, callback, args, given) or 0)
         except ServerUnavailable as error:
             echo(f"forkq: shard {shard}: {error}", err=True)

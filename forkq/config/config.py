@@ -33,6 +33,8 @@ from .schema import Each, Key, MadeOf, Table, key_of, keys_of, walk, with_key
 from .settings import DEFAULT, Origin
 from .shards import ROWS as SHARDS
 from .shards import Shard
+from .spread import TABLE as SPREAD
+from .spread import parts_by_queue
 from .web_table import WebTable
 
 DEFAULT_ENVIRONMENT: Final = "development"
@@ -254,6 +256,11 @@ class Config:
         return [capsule for capsule in self.capsules if capsule.shard == self.shard]
 
     @property
+    def spread_queues(self) -> list[str]:
+        """The queues that are over several shards."""
+        return list(parts_by_queue(self.shards))
+
+    @property
     def own_capsules(self) -> list[Capsule]:
         """The capsules as the file has them; ``capsules`` has each once for each of its shards."""
         found: dict[str, Capsule] = {}
@@ -324,6 +331,7 @@ TABLES: Final[Table] = {
     "redis": {**PLAIN_TABLES["redis"], "shards": SHARDS},
     "capsules": Each(CAPSULE, check_name),
     "cron": ROWS,
+    "spread": SPREAD,
     **RULES,
 }
 # Every key that has a value, by its path; NAME is a name, N the number of a row.

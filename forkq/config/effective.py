@@ -20,6 +20,7 @@ from .password_keys import COMMAND, FILE, PASSWORD_KEYS
 from .recycling import RECYCLING
 from .schema import KeyPath, shown_path
 from .settings import DEFAULT, Origin
+from .spread import parts_by_queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,8 @@ def _values(config: Config) -> Iterator[tuple[KeyPath, object]]:
     for index, entry in enumerate(config.cron):
         row = _row(entry)
         yield from ((("cron", index, key), row[key]) for key in ROWS.item)
+    for queue, parts in parts_by_queue(config.shards).items():
+        yield ("spread", queue), parts
     for table in FIELDS:
         for name, rules in config.rules.entries.items():
             yield from _rule(table, name, rules)

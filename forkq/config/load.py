@@ -34,8 +34,9 @@ from .password_keys import PASSWORD_KEYS, password_source
 from .paths import default_pidfile, default_state_dir
 from .recycling import RECYCLING, Recycling
 from .settings import ConfigProblems, Origin, Setting, Settings, mapped, origins, overlaid, table_of
-from .shards import DEFAULT_SHARD, Shard, check_blocking_on, shards_of, spread
+from .shards import DEFAULT_SHARD, Shard, check_blocking_on, on_shards, shards_of
 from .shards import ROWS as SHARDS
+from .spread import check_rules, with_parts
 from .web_table import WebTable
 
 
@@ -215,7 +216,10 @@ def _build(
     rows = values["redis"].pop("shards", ())
     redis = _redis(values["redis"], given, folder)
     default = Shard(DEFAULT_SHARD, redis.url, (), redis.password_source, redis.prefix)
+    table = values.get("spread", {})
     shards = shards_of(default, rows, redis.cluster_shards, given, folder)
+    shards = with_parts(shards, table, given)
+    check_rules(shards, rules, given)
     check_blocking_on(shards, rules, given)
     config = Config(
         **forkq,
@@ -223,7 +227,7 @@ def _build(
         redis=redis,
         log=LogSettings(**values["log"]),
         web=WebTable(**values["web"]),
-        capsules=spread(capsules, shards),
+        capsules=on_shards(capsules, shards),
         shards=shards,
         shard=DEFAULT_SHARD if shards else "",
         cron=tuple(entry_of(row, forkq.get("cron_tz", "UTC")) for row in values.get("cron", ())),

@@ -29,6 +29,7 @@ from ..wire.redis_url import (
     slot_of,
     split_url,
 )
+from ..wire.spread import part_of
 from .capsule import Capsule, check_queue
 from .cluster_shards import number_of, prefix_of
 from .password_keys import PASSWORD_KEYS, PASSWORD_KEYS_OF_SHARD, password_source
@@ -45,7 +46,8 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 @dataclass(frozen=True, slots=True)
 class Shard:
     """One server with one prefix. ``queues`` are names and patterns; the default shard has all
-    others. ``has_url``: its address is its own, and not that of ``[redis] url``."""
+    others. ``spread``: the queues of ``[spread]`` that have a part here. ``has_url``: its address
+    is its own, and not that of ``[redis] url``."""
 
     name: str
     url: str = field(repr=False)
@@ -53,6 +55,7 @@ class Shard:
     password_source: PasswordSource | None = None
     prefix: str = ""
     has_url: bool = True
+    spread: tuple[str, ...] = ()
 
     @property
     def place(self) -> tuple[object, ...]:
@@ -294,7 +297,7 @@ def check_blocking_on(shards: Sequence[Shard], book: Rulebook, given: Mapping[st
         if shards and not is_pattern(name) and not is_pattern(later)
     )
     for name, later in named:
-        here, there = shard_of(shards, name).name, shard_of(shards, later).name
+        here, there = (parts_of(shards, queue)[0].name for queue in (name, later))
         if here != there:
             raise ConfigError(
                 f'{given[shown_path(("blocking", name))]}: "{name}" is on the shard {here} and '
@@ -302,9 +305,19 @@ def check_blocking_on(shards: Sequence[Shard], book: Rulebook, given: Mapping[st
             )
 
 
-def shard_of(shards: Sequence[Shard], queue: str) -> Shard:
-    """The shard that jobs of ``queue`` are pushed to: the first that lists it, else the default."""
-    return next((one for one in shards[1:] if matches_any(queue, one.queues)), shards[0])
+def parts_of(shards: Sequence[Shard], queue: str) -> tuple[Shard, ...]:
+    """The shards that jobs of ``queue`` are pushed to: those of its parts, by name, if it is
+    spread; else the first shard that lists it, or the default one."""
+    parts = sorted((one for one in shards if queue in one.spread), key=lambda one: one.name)
+    if parts:
+        return tuple(parts)
+    return (next((one for one in shards[1:] if matches_any(queue, one.queues)), shards[0]),)
+
+
+def shard_of(shards: Sequence[Shard], queue: str, key: str) -> Shard:
+    """The shard that a job is pushed to; ``key`` chooses the part of a spread queue."""
+    parts = {one.name: one for one in parts_of(shards, queue)}
+    return parts[part_of([*parts], key)]
 
 
 def place_of_url(name: str, shards: Sequence[Shard]) -> str:
@@ -316,7 +329,7 @@ def place_of_url(name: str, shards: Sequence[Shard]) -> str:
     return f'the url of the shard "{name}" in [[redis.shards]]'
 
 
-def spread(capsules: Sequence[Capsule], shards: Sequence[Shard]) -> tuple[Capsule, ...]:
+def on_shards(capsules: Sequence[Capsule], shards: Sequence[Shard]) -> tuple[Capsule, ...]:
     """The capsules as they are forked: each once for each shard that has queues of it.
 
     A capsule serves all of its queues on each of these: jobs that a change of the configuration, or
@@ -337,8 +350,8 @@ def _names(queue: str, shards: Sequence[Shard]) -> list[str]:
     pattern may go to each shard with a name that it may share or, if a shard has the very same
     pattern, to that one or an earlier one."""
     if not is_pattern(queue):
-        return [shard_of(shards, queue).name]
-    found = []
+        return [one.name for one in parts_of(shards, queue)]
+    found = [one.name for one in shards if any(matches_any(name, (queue,)) for name in one.spread)]
     for shard in shards[1:]:
         if any(_may_share(queue, name) for name in shard.queues):
             found.append(shard.name)

@@ -1,4 +1,5 @@
-"""What is wrong, on the shard that a person looks at and on all others. No page waits for those."""
+"""What is wrong on the shard that a person looks at and on all others, for which no page waits, and
+the parts of a queue that is spread over several."""
 
 from __future__ import annotations
 
@@ -8,9 +9,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from ..errors import ForkqError
+from .. import api
+from ..errors import ForkqError, ServerUnavailable
+from ..units import format_count, plural
 from .facts import Observer
 from .problems import MOST, Problem, problems, well, worst_first
+from .texts import name as shown
 
 _SOON: Final = 0.2  # seconds that a page gives a shard which it asks
 _SLOW: Final = 2.0  # seconds after which a shard does not answer
@@ -79,3 +83,36 @@ def _on_shard(name: str, problem: Problem) -> Problem:
 
 def _away(name: str, why: str) -> Problem:
     return Problem(f"shard {name} is down: {why}", shard=name, key=f"{name} down")
+
+
+def sizes(name: str, servers: Iterable[api.Server]) -> dict[str, int | None]:
+    """How many jobs each part of a queue has, by the name of the shard; None where that is down."""
+    found: dict[str, int | None] = {}
+    for server in servers:
+        try:
+            found[server.name] = api.Queue(name, server).size
+        except ServerUnavailable:
+            found[server.name] = None
+    return found
+
+
+def sizes_in_words(name: str, parts: Mapping[str, int | None]) -> str:
+    """The size of a queue and of each of its parts, as a sentence."""
+    each = ", ".join(
+        f"{part} {'is down' if size is None else format_count(size)}"
+        for part, size in parts.items()
+    )
+    return f"{shown(name)}: {plural(_known(parts), 'job')} in {len(parts)} parts: {each}"
+
+
+def whole_in_words(parts: Mapping[str, int | None]) -> str:
+    """The size of a queue beside that of one of its parts; "" for a queue that is not spread."""
+    if not parts:
+        return ""
+    away = [part for part, size in parts.items() if size is None]
+    without = f" without {' and '.join(away)}" if away else ""
+    return f"of {format_count(_known(parts))} in {len(parts)} parts{without}"
+
+
+def _known(parts: Mapping[str, int | None]) -> int:
+    return sum(size or 0 for size in parts.values())

@@ -176,7 +176,7 @@ def test_a_queue_is_read_and_controlled_on_its_shard(
 def test_all_else_is_about_the_default_shard_or_the_given_one(client: ShardedClient) -> None:
     client.push(job("mail", at=4_000_000_000))
     assert api.shards() == ["default", "mail"]
-    assert (api.shard_of("mail.x"), api.shard_of("x")) == ("mail", "default")
+    assert (api.shards_of("mail.x"), api.shards_of("x")) == (["mail"], ["default"])
     assert (api.stats().scheduled, api.ScheduledSet().size) == (0, 0)
     mail = api.server("mail")
     assert (api.stats(mail).scheduled, api.ScheduledSet(mail).size) == (1, 1)
@@ -318,7 +318,7 @@ def test_a_periodic_job_is_on_the_shard_of_its_queue(
 def test_without_shards_there_is_none(redis_server: Server) -> None:
     before = default_client.swap(forkq.Client(redis_server.url))
     try:
-        assert (api.shards(), api.shard_of("mail")) == ([], "")
+        assert (api.shards(), api.shards_of("mail")) == ([], [])
         assert [server.name for server in api.servers()] == [""]
         with pytest.raises(ConfigError, match=r"has no \[\[redis\.shards\]\]"):
             api.server("default")

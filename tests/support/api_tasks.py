@@ -139,7 +139,7 @@ pushes.remove(outermost)
     Task(
         "Choose the Redis that is asked",
         (
-            *("forkq.api.server", "forkq.api.servers", "forkq.api.shards", "forkq.api.shard_of"),
+            *("forkq.api.server", "forkq.api.servers", "forkq.api.shards", "forkq.api.shards_of"),
             *("forkq.api.Server", "forkq.api.Servers"),
         ),
         """\
@@ -147,7 +147,7 @@ from forkq import api
 
 one: api.Server = api.server()  # the only one, or the default shard
 every: api.Servers = api.servers()
-print(api.shards(), api.shard_of("mail"))  # [] and "" without [[redis.shards]]
+print(api.shards(), api.shards_of("mail"))  # [] and [] without [[redis.shards]]
 for server in every:
     print(api.stats(server).enqueued)
 print(one.now())

@@ -47,6 +47,7 @@ class ShardLoad:
     ``commands`` (a second) are of the whole server. ``jobs``: how many have started, by queue; in
     the ``seconds`` of the measurement or, if that was short, ever. ``strays``: how many jobs wait
     here of queues that are on another shard. ``moves``: the queues with a page under way from here.
+    ``spread``: the queues with jobs of which this shard has one part of several.
     """
 
     name: str
@@ -60,6 +61,7 @@ class ShardLoad:
     stats: Stats
     strays: Mapping[str, int] = field(default_factory=dict)
     moves: tuple[str, ...] = ()
+    spread: tuple[str, ...] = ()
 
     @property
     def waiting(self) -> int:
@@ -133,7 +135,9 @@ def _load(server: Server, before: CounterSample) -> ShardLoad:
     cpu, commands = after.cpu - before.cpu, after.commands - before.commands
     rates = (max(cpu / seconds, 0.0), max(commands / seconds, 0.0))
     figures = (server.name, slot, node, after.server, *rates, seconds, jobs, counts)
-    return replace(ShardLoad(*figures), strays=_strays(server, counts), moves=_moves(server))
+    spread = tuple(queue for queue in jobs if len(server.parts_of(queue)) > 1)
+    load = ShardLoad(*figures, spread=spread)
+    return replace(load, strays=_strays(server, counts), moves=_moves(server))
 
 
 def _place(server: Server) -> tuple[int | None, str]:
@@ -150,7 +154,7 @@ def _place(server: Server) -> tuple[int | None, str]:
 def _strays(server: Server, counts: Stats) -> dict[str, int]:
     """How many jobs wait here, by queue, of queues that are on another shard."""
     sizes = {queue.name: queue.size for queue in counts.queues if queue.size}
-    return {name: size for name, size in sizes.items() if server.shard_of(name) != server.name}
+    return {name: size for name, size in sizes.items() if not server.has(name)}
 
 
 def _moves(server: Server) -> tuple[str, ...]:
@@ -183,5 +187,5 @@ def _candidates(node: Sequence[ShardLoad], target: ShardLoad) -> Iterator[Propos
     for load in node:
         for queue, count in load.jobs.items():
             share = count / total if total else 0.0
-            if count:
+            if count and queue not in load.spread:
                 yield Proposal(load, target, queue, share, share > _NEARLY_ALL)

@@ -267,7 +267,9 @@ def of_shard(entries: _Entries, config: Config, log: FilteringBoundLogger) -> _E
 
 
 def _shard(entry: Entry, config: Config) -> str:
-    return shard_of(config.shards, entry.job.get("queue", DEFAULT_QUEUE)).name
+    """The shard of a periodic job: of a spread queue always the same part, so that ``overlap`` and
+    its last tick hold."""
+    return shard_of(config.shards, entry.job.get("queue", DEFAULT_QUEUE), entry.name).name
 
 
 def _warn_of_missed(entries: _Entries, config: Config, log: FilteringBoundLogger) -> None:

@@ -41,7 +41,7 @@ def test_without_them_nothing_changes(loaded: Loader) -> None:
     [("mail", "mail"), ("mail.eu", "mail"), ("bulk-1", "bulk"), ("bulk", "default")],
 )  # fmt: skip
 def test_the_name_of_a_queue_decides(loaded: Loader, queue: str, shard: str) -> None:
-    assert shard_of(loaded(TEXT).shards, queue).name == shard
+    assert shard_of(loaded(TEXT).shards, queue, "").name == shard
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_a_cluster_has_as_many_shards_as_it_is_told(loaded: Loader) -> None:
     names = [shard.name for shard in config.shards]
     assert names == ["default", "s3", "s1", "s2", "s4", "s5", "s6", "s7"]
     assert {shard.url for shard in config.shards} == {"cluster://a,b"}
-    assert {queue: shard_of(config.shards, queue).name for queue in ("mail", "x")} == {
+    assert {queue: shard_of(config.shards, queue, "").name for queue in ("mail", "x")} == {
         "mail": "s3",
         "x": "default",
     }
