@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ..errors import ForkqError, InvalidRule, MalformedPayload, WrongType
+from ..errors import ForkqError, InvalidRule, MalformedPayload, WrongType, shown
 from ..limits.patterns import is_pattern
 from ..servers import Server
 from ..store.damage import message
@@ -15,7 +15,7 @@ from ..wire.keys import Keys
 from ..wire.malformed import wrap_malformed
 from ..wire.marks import KEY, is_suspect, retried_alone
 from ..wire.payload import DEFAULT_QUEUE, Payload, dumps, new_jid
-from ..wire.validation import validate
+from ..wire.validation import QUEUE_NAME, is_queue, validate
 from .door import refuse_other_shard
 from .readable_job import is_active_job, queue_of, text
 
@@ -131,14 +131,12 @@ def rescheduled(raw: bytes, at: float) -> Change:
 
 
 def checked_queue(name: str) -> str:
-    """Returns ``name``. Raises InvalidRule unless it is the name of one queue."""
-    if type(name) is not str or not name:
-        raise InvalidRule(f"expected the name of a queue, found {name!r}")
-    if "," in name:
-        raise InvalidRule(f'"{name}" has a comma, as NAME,WEIGHT has: name the queue alone')
-    if is_pattern(name):
+    """Returns ``name``. Raises InvalidRule unless jobs may be pushed to a queue of that name."""
+    if is_queue(name):
+        return name
+    if type(name) is str and is_pattern(name):
         raise InvalidRule(f'"{name}" is a pattern: name one queue')
-    return name
+    raise InvalidRule(f"{shown(name)} is not a queue: expected {QUEUE_NAME}")
 
 
 def apply(

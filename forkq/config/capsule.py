@@ -16,6 +16,7 @@ from msgspec import Meta
 from ..errors import ConfigError
 from ..limits.rules import Rulebook
 from ..wire.redis_url import redacted_url
+from ..wire.validation import QUEUE_CHARACTERS, QUEUE_NAME
 from .recycling import Recycling
 from .schema import Key
 from .settings import Origin
@@ -31,7 +32,7 @@ QUEUE_LIST: Final = 'a list of queues, each "NAME", "NAME,WEIGHT" or ["NAME", WE
 # A child is called CAPSULE.NUMBER; the clock is a process beside the children, with this name.
 RESERVED_NAMES = frozenset({"clock"})
 
-_QUEUE_NAME = r"[A-Za-z0-9_.:*?\[\]-]+"
+_QUEUE_NAME = rf"[*?\[\]{QUEUE_CHARACTERS}]+"
 _QUEUE = re.compile(rf"({_QUEUE_NAME})(?:,([0-9]{{1,6}}))?")
 _CAPSULE_NAME = re.compile(r"[A-Za-z0-9_.:-]+")
 BRACKETS: Final = re.compile(r"\[.[^\]]*\]")
@@ -43,8 +44,8 @@ def parse_queue(text: str) -> tuple[str, int]:
     match = _QUEUE.fullmatch(text)
     if match is None or (match[2] is not None and int(match[2]) == 0):
         raise ConfigError(
-            f'"{redacted_url(text)}" is not a queue: expected NAME or NAME,WEIGHT, the name of '
-            "letters, digits and _ . : * ? [ ] -, the weight a whole number from 1 to 999999"
+            f'"{redacted_url(text)}" is not a queue: expected NAME or NAME,WEIGHT, {QUEUE_NAME} '
+            "(of a pattern also * ? [ ]), the weight a whole number from 1 to 999999"
         )
     return match[1], int(match[2] or 0)
 

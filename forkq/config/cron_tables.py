@@ -15,7 +15,8 @@ from msgspec import Meta
 
 from ..cron.entry import LONGEST_JITTER, MOST_MISSED, Entry, Overlap, Schedule, check_name
 from ..cron.zones import zone_of
-from ..errors import ConfigError, InvalidSchedule
+from ..errors import ConfigError, InvalidSchedule, shown
+from ..wire.validation import QUEUE_NAME, is_queue
 from .expand import leaves
 from .schema import Key, Rows, described
 
@@ -31,6 +32,13 @@ def _valid(check: Callable[[str], object]) -> Callable[[str], str]:
         return value
 
     return checked
+
+
+def _queue(name: str) -> str:
+    """``name`` itself. Raises ConfigError if forkq pushes to no queue of that name."""
+    if not is_queue(name):
+        raise ConfigError(f"{shown(name)} is not a queue: expected {QUEUE_NAME}")
+    return name
 
 
 def _json_values(args: list[Any]) -> list[Any]:
@@ -66,7 +74,7 @@ _ROW: Final[dict[str, object]] = {
     "args": Annotated[list[Any], Meta(description="a list of arguments"), _json_values, Key(
         "The arguments of every run.", default="none"
     )],
-    "queue": Annotated[str, Meta(min_length=1, description="the name of a queue"), Key(
+    "queue": Annotated[str, Meta(description=QUEUE_NAME), _queue, Key(
         "The queue to push to.", default="the job's own queue"
     )],
     "overlap": Annotated[Overlap, Key(

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 import msgspec
 
 from ..errors import InvalidJob, InvalidSchedule, MalformedPayload
-from ..wire.payload import bounded, dumps
+from ..wire.payload import DEFAULT_QUEUE, bounded, dumps
 from ..wire.validation import validate
 from .schedule import Schedule
 from .service import service_of
@@ -124,7 +124,9 @@ class Entry:
         program or a later forkq wrote it."""
         try:
             written = msgspec.json.decode(bounded(raw), type=_Written)
-            return cls.make(**{key: getattr(written, key) for key in written.__struct_fields__})
+            fields = {key: getattr(written, key) for key in written.__struct_fields__}
+            entry = cls.make(**fields | {"job": _with_usual_queue(written.job)})
+            return replace(entry, job=written.job)
         except _UNREADABLE as error:
             raise InvalidSchedule(f"not a periodic job that forkq can read: {error}") from None
 
@@ -141,6 +143,13 @@ class _Written(msgspec.Struct, kw_only=True):
     jitter: float = 0.0
     enabled: bool = True
     origin: str = ""
+
+
+def _with_usual_queue(job: dict[str, Any]) -> dict[str, Any]:
+    """``job`` with a queue that forkq may push to. What is read may name any: only what is written
+    is held to the rule."""
+    queue = job.get("queue")
+    return {**job, "queue": DEFAULT_QUEUE} if type(queue) is str and queue else job
 
 
 def check_name(name: object) -> None:

@@ -8,6 +8,7 @@ documents show it.
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,12 @@ MOST_CRASHES: Final = 100
 MOST_REPLICAS: Final = 100
 # A larger number of seconds is a time stamp by mistake.
 _LONGEST: Final = 1e9
+
+# The name of a queue that forkq pushes to: what a capsule can list. A pattern has * ? [ ] too, and
+# a comma stands before a weight. Ruby's Sidekiq takes any text, so what is read may be any.
+QUEUE_CHARACTERS: Final = "A-Za-z0-9_.:-"
+QUEUE_NAME: Final = "a name of letters, digits and _ . : -"
+_is_queue_name = re.compile(f"[{QUEUE_CHARACTERS}]+").fullmatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +74,17 @@ def _is_flag_or_count(value: object) -> bool:
     return type(value) is bool or (type(value) is int and value >= 0)
 
 
+def is_queue(value: object) -> bool:
+    """Whether ``value`` is a name that a capsule can list: forkq pushes to no other queue."""
+    return type(value) is str and _is_queue_name(value) is not None
+
+
 def _is_tags(value: object) -> bool:
     return isinstance(value, list | tuple) and {str}.issuperset(map(type, value))
 
 
 _TEXT: Final = Values(lambda value: type(value) is str and value != "", "a non-empty string")
+_QUEUE: Final = Values(is_queue, QUEUE_NAME)
 _FLAG: Final = Values(lambda value: type(value) is bool, "True or False")
 _FLAG_OR_COUNT: Final = Values(_is_flag_or_count, "True, False or a whole number from 0 on")
 _SECONDS: Final = Values(_is_seconds, "a number of seconds up to 1e9")
@@ -100,7 +113,7 @@ class JobOptions(TypedDict, total=False):
     """What a definition, and ``set`` for one push, may say."""
 
     # fmt: off
-    queue: Annotated[str, Option("The queue that the job is pushed to.", '`"default"`', _TEXT)]
+    queue: Annotated[str, Option("The queue that the job is pushed to.", '`"default"`', _QUEUE)]
     retry: Annotated[bool | int, Option(
         "How often it is tried again when it has failed; `True` is 25 times. After `False` it is "
         "not kept in the dead set.",
@@ -115,7 +128,7 @@ class JobOptions(TypedDict, total=False):
         "times of a list one after the other, or from 10 seconds on twice as long each time.",
         "Sidekiq's formula", _BACKOFF,
     )]
-    retry_queue: Annotated[str, Option("The queue of its retries.", "its own queue", _TEXT)]
+    retry_queue: Annotated[str, Option("The queue of its retries.", "its own queue", _QUEUE)]
     dead: Annotated[bool, Option(
         "Whether it is kept in the dead set when forkq gives it up.", "`True`", _FLAG
     )]
@@ -252,7 +265,8 @@ def check_shape(job: Payload) -> None:
         kind = type(job.get("args")).__name__
         raise InvalidJob(f"job {name!r}: `args` is a {kind}; pass a list")
     queue = job.get("queue", DEFAULT_QUEUE)
-    if type(queue) is not str or not queue:  # each push comes here: no call where all is well
+    # Each push comes here: no call of a function in Python where all is well.
+    if type(queue) is not str or _is_queue_name(queue) is None:
         raise OPTIONS["queue"].refusal(name, "queue", queue)
     if "jid" in job and (type(job["jid"]) is not str or not job["jid"]):
         raise _wrong(name, "jid", job["jid"], "a string")

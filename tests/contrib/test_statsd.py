@@ -37,7 +37,7 @@ def lines(receiver: socket.socket, count: int) -> list[str]:
 def run_three() -> None:
     """One job that is done, one that fails twice, and one whose failure has a rule."""
 
-    @forkq.job(name="app.Ping", queue="e-mail: a|b")
+    @forkq.job(name="app.Ping", queue="e-mail:a:b")
     def ping() -> None:
         """Does nothing."""
 

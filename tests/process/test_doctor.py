@@ -167,7 +167,9 @@ def test_names_of_others_control_no_terminal(
     hostile = "\x1b[2J\x07\r\u202egone"
     with closing(Client(redis_server.url)) as client:
         client.push({"class": hostile, "args": []})
-        client.push({"class": "Good", "args": [], "queue": f"q{hostile}"})
+        client.push({"class": "Good", "args": [], "queue": "q"})
+    redis.sadd("queues", f"q{hostile}")  # forkq pushes to no queue of that name, others may
+    redis.rename("queue:q", f"queue:q{hostile}")
     lines, objects = (doctor(folder, redis_server.url, *more) for more in ((), ("--json",)))
     for done in (lines, objects):
         assert done.returncode == 1

@@ -332,7 +332,7 @@ def test_wrong_words_are_refused(redis: Redis, shell: Shell) -> None:
         "dead --limit 0": "--limit",
         "dead delete --older-than 2999-01-01 --yes": "2999-01-01 is in the future",
         **{f"dead delete --yes {name}=": "it is empty" for name in TEXTS},
-        "jobs -q a,b": '"a,b" has a comma',
+        "jobs -q a,b": "'a,b' is not a queue: expected a name of",
         "dead move a --to m*": '"m*" is a pattern',
         "dead kill a": "No such command 'kill'",
         "dead -x": "No such option",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import logging
 import re
 from collections.abc import Iterator
@@ -321,8 +322,10 @@ class TestRoles:
 
 
 class TestHostileData:
-    def test_names_are_escaped(self, web: TestClient) -> None:
-        forkq.default_client.default().push({"class": HOSTILE, "args": [HOSTILE], "queue": HOSTILE})
+    def test_names_are_escaped(self, web: TestClient, redis: Redis) -> None:
+        job = {"class": HOSTILE, "args": [HOSTILE], "jid": "a", "queue": HOSTILE}
+        redis.sadd("queues", HOSTILE)  # another program has pushed to it
+        redis.lpush(f"queue:{HOSTILE}", json.dumps(job))
         for path in ("/queues", "/", "/search?q=%3Cscript%3Ealert(1)%3C/script%3E"):
             html = web.get(path).text
             assert "<img src=x" not in html
@@ -350,8 +353,10 @@ class TestHostileData:
             assert answer.status_code == 200
             assert len(answer.text) < 100_000
 
-    def test_a_message_in_a_cookie_is_escaped_and_shown_once(self, web: TestClient) -> None:
-        forkq.default_client.default().push({"class": "A", "args": [], "queue": "<b>x</b>"})
+    def test_a_message_in_a_cookie_is_escaped_and_shown_once(
+        self, web: TestClient, redis: Redis
+    ) -> None:
+        redis.sadd("queues", "<b>x</b>")
         act(web, PAUSE, name="<b>x</b>")
         html = web.get("/queues").text
         assert "Paused &lt;b&gt;x&lt;/b&gt;" in html
