@@ -27,6 +27,7 @@ from typing import Any, BinaryIO, Final
 from . import bound
 
 LIBRARIES: Final = ("click", "msgspec", "psutil", "redis", "setproctitle", "structlog")
+MAIN: Final = ("forkq.__main__", "forkq.cli.main")
 MASTER: Final = ("forkq.cli.start", "forkq.child.main", "forkq.clock.main")
 COMMAND: Final = tuple(
     f"forkq.cli.{name}"
@@ -138,8 +139,8 @@ class _Source:
             return json.loads(self._socket.recv(100))
 
 
-_commands = _Source([*LIBRARIES, *COMMAND])
-_masters = _Source([*LIBRARIES, *MASTER])
+_commands = _Source([*LIBRARIES, *MAIN, *COMMAND])
+_masters = _Source([*LIBRARIES, *MAIN, *MASTER])
 
 
 def start() -> None:

@@ -1,14 +1,14 @@
 """Imports, and forks ``bin/forkq`` at each request: `python preloading.py DESCRIPTOR MODULE ...`.
 
 preloaded.py starts it. A forked process leaves this file's loop and runs bin/forkq as its main
-program, so that it also ends as any Python does. An ended one stays a zombie until the test asks
-for its exit code, as with subprocess.
+program. An ended one stays a zombie until the test asks for its exit code, as with subprocess.
 """
 
 from __future__ import annotations
 
 import atexit
 import ctypes
+import gc
 import importlib
 import json
 import os
@@ -17,19 +17,17 @@ import signal
 import socket
 import struct
 import sys
+import threading
 import time
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 import setproctitle
 
-PRESENT = set(sys.modules)  # before anything is loaded for the sake of what is forked
 CHECKOUT = Path(__file__).resolve().parents[2]
 PROGRAM = CHECKOUT / "bin" / "forkq"
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 LENGTH = struct.Struct("!Q")
-loaded: dict[str, ModuleType] = {}
 
 
 def main() -> None:
@@ -37,10 +35,11 @@ def main() -> None:
     tests = socket.socket(fileno=int(sys.argv[1]))
     tests.set_inheritable(False)
     sys.path[0] = str(CHECKOUT)
-    atexit.register(_keep_modules)  # first registered, last called
+    gc.disable()  # as in forkq/__main__.py
     for module in sys.argv[2:]:
         importlib.import_module(module)
-    loaded.update({name: sys.modules[name] for name in set(sys.modules) - PRESENT - {"warnings"}})
+    gc.freeze()  # else each forked process soon looks through all of it, and so copies its pages
+    gc.enable()
     setproctitle.getproctitle()  # finds a title's place by the environment, before that changes
     while True:
         head, descriptors, _, _ = socket.recv_fds(tests, LENGTH.size, 2)
@@ -57,14 +56,6 @@ def main() -> None:
             for descriptor in descriptors:
                 os.close(descriptor)
         tests.sendall(json.dumps(answer).encode())
-
-
-def _keep_modules() -> None:
-    """Hides what was loaded before the fork from Python's end, which would free each object of it:
-    most of a short command's time goes into that, as all these pages must first be copied."""
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(loaded))
-    for name in loaded:
-        sys.modules.pop(name, None)
 
 
 def _read(tests: socket.socket, length: int) -> bytes:
@@ -96,6 +87,24 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> None:
     sys.path[0] = str(PROGRAM.parent)
 
 
+def _run() -> NoReturn:
+    """Runs bin/forkq and ends as Python does, but frees nothing. Most of a short command's time
+    went into that: each page that holds an object had to be copied first."""
+    code: object = 0
+    try:
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    except SystemExit as end:
+        code = end.code or 0
+    except BaseException:  # noqa: BLE001 - as Python does
+        sys.excepthook(*sys.exc_info())
+        code = 1
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for the other threads
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else 1)
+
+
 if __name__ == "__main__":
     main()
-    runpy.run_path(sys.argv[0], run_name="__main__")
+    _run()
