@@ -22,18 +22,17 @@ from .store.route import Access, EncodedJob, Route, Wait
 from .wire.keys import Keys
 from .wire.payload import (
     DEFAULT_QUEUE,
+    KEY,
     MAX_NESTING,
     MAX_SIZE,
     Payload,
     PayloadBounds,
-    dumps,
-    loads,
     new_jid,
     new_jids,
 )
 from .wire.redis_url import EMBEDDED, check_prefix, checked_url
 from .wire.times import due, now
-from .wire.validation import StrictArgs, check_args, check_shape
+from .wire.validation import StrictArgs, check_args, check_shape, in_places
 
 if TYPE_CHECKING:
     from .limits.rules import Rulebook
@@ -218,7 +217,11 @@ class Client:
         if at is None:
             job["enqueued_at"] = stamp
         wait = job.pop("wait") if "wait" in job else self._wait
-        return EncodedJob(job["jid"], job["queue"], at, self._bounds.dumps(job), wait)
+        if KEY not in job:
+            return EncodedJob(job["jid"], job["queue"], at, self._bounds.dumps(job), wait)
+        is_marked, after = _completed(job, at)
+        payload = self._bounds.dumps(job)
+        return EncodedJob(job["jid"], job["queue"], at, payload, wait, is_marked, after)
 
     def _complete(self, job: Payload) -> float:
         """Checks the arguments, and adds what no two jobs share. Returns the time."""
@@ -245,13 +248,14 @@ class Client:
         wait = job.pop("wait", self._wait)
         job["enqueued_at"] = stamp = now()
         job["created_at"] = job["created_at"] or stamp
+        is_marked, after = _completed(job, None) if KEY in job else (False, 0.0)
         encode = row_encoder(job)
         name, queue, bounds = job["class"], job["queue"], self._bounds
         for job["args"], jid in zip(rows, new_jids(len(rows)), strict=True):
             check_args(job, self._strict)
             payload = encode(job["args"], jid)
             bounds.check(name, payload)
-            yield EncodedJob(jid, queue, None, payload, wait)
+            yield EncodedJob(jid, queue, None, payload, wait, is_marked, after)
 
     def _release(self, jobs: Sequence[EncodedJob]) -> None:
         """Writes the jobs, now or when the transaction is committed."""
@@ -280,6 +284,7 @@ def with_defaults(job: Payload) -> Payload:
         raise InvalidJob(f'a job is a dict like {{"class": "Name", "args": []}}, not a {kind}')
     made = {"retry": True, "queue": DEFAULT_QUEUE, **job}
     check_shape(made)
+    made = in_places(made)
     _refuse_program(made["class"])
     for key in _UNSHARED:
         made.setdefault(key, None)
@@ -333,10 +338,18 @@ def _on_commit(send: Callable[[], None]) -> None:
 
 def _enqueued_now(job: EncodedJob) -> EncodedJob:
     """``job`` without the time that it has waited for the commit: that is no time in the queue."""
+    from .features.marked import enqueued  # noqa: PLC0415 - other pushes need none of it
+
     if job.at is not None:
         return job
-    payload = dumps({**loads(job.payload), "enqueued_at": now()})
-    return replace(job, payload=payload)
+    return replace(job, payload=enqueued(job.payload, now(), after=job.expires_in))
+
+
+def _completed(job: Payload, at: float | None) -> tuple[bool, float]:
+    """``features.marked.complete``, which a plain job does not need."""
+    from .features.marked import complete  # noqa: PLC0415 - a plain push needs none of it
+
+    return complete(job, at)
 
 
 def _jids(jobs: Sequence[EncodedJob]) -> list[str]:

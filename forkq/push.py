@@ -92,6 +92,7 @@ OPTIONS_ELSEWHERE: Final[Mapping[str, str]] = {
     "retry_backoff": 'write `backoff="exponential"`',
     "autoretry_for": "write `retry_on=(...)` in the definition",
     "throws": "write `discard_on=(...)` in the definition",
+    "expires": "write `expires_in=SECONDS`",
     "countdown": "write `.perform_in(SECONDS, ...)`",
     "delay": "write `.perform_in(SECONDS, ...)`",
     "eta": "write `.perform_at(MOMENT, ...)`",

@@ -44,7 +44,7 @@ CELERY: Final = Words(
         "rate_limit": "write `[rates]` in forkq.toml: for a queue, and in the whole cluster",
         "soft_time_limit": "write `timeout=SECONDS`; the job gets `forkq.TimeLimit`",
         "time_limit": "write `hard_timeout=SECONDS`",
-        "expires": "no such thing: check the age in the job (docs/not-included.md)",
+        "expires": "write `expires_in=SECONDS` (docs/expiry.md)",
         "priority": "no such thing: use several queues, in order or with weights",
         "ignore_result": "leave it out: forkq stores no results",
         "store_errors_even_if_ignored": "leave it out: errors are in the retry and the dead set",
@@ -82,7 +82,7 @@ CELERY: Final = Words(
     keywords={
         "countdown": "write `J.perform_in(SECONDS, ...)`",
         "eta": "write `J.perform_at(MOMENT, ...)`",
-        "expires": "no such thing: check the age in the job (docs/not-included.md)",
+        "expires": "write `expires_in=SECONDS` (docs/expiry.md)",
         "queue": "write `J.set(queue=...)`",
         "routing_key": "write `J.set(queue=...)`",
         "exchange": "no such thing: there are only queues",

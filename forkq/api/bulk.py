@@ -320,5 +320,5 @@ def _restore_list(server: Server, kept: str, location: Any, queue: str) -> int:
     names = [kept, source_key(keys, location, queue), keys.queues]
     kind = "set"
     if location == "queued":
-        kind, names = "list", [*names, keys.suspects(queue), keys.suspected]
+        kind, names = "list", [*names, keys.suspects(queue), keys.suspected, keys.marked]
     return int(server.run(JOBS_RESTORE, names, (kind, queue)))

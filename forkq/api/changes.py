@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ..errors import ForkqError, InvalidRule, MalformedPayload, WrongType, shown
+from ..features.expire.parts import forget
 from ..limits.patterns import is_pattern
 from ..servers import Server
 from ..store.damage import message
@@ -33,7 +34,7 @@ UNDO_TIME: Final = "ten minutes"
 MOST_UNDONE: Final = 100_000
 
 # Numbers of keys of jobs_move.lua; each queue has two there, the second is that of its suspects.
-_NOWHERE, _BACK, _DEAD, _FIRST_QUEUE, _FIRST_SUSPECTS = 0, 1, 3, 7, 8
+_NOWHERE, _BACK, _DEAD, _FIRST_QUEUE, _FIRST_SUSPECTS = 0, 1, 3, 9, 10
 # What a job has because it has failed.
 _FAILURE: Final = (
     *("error_message", "error_class", "error_backtrace"),
@@ -85,7 +86,8 @@ def enqueued(job: Payload, moment: float, *, alone: bool = False) -> Change:
 
 def retried(job: Payload, moment: float, *, fresh: bool) -> Change:
     """The change that sends a job to its queue, so that the run does not count, or with all its
-    retries."""
+    retries. It does not expire any more: a person wants it to run."""
+    job = forget(job)
     count = job.get("retry_count")
     if fresh:
         job = {key: value for key, value in job.items() if key not in _FAILURE}
@@ -203,4 +205,4 @@ def _with_jid(job: Payload) -> Payload:
 def _fixed_keys(names: Keys, kept: Kept | None) -> list[str]:
     token, number = kept or Kept("none", 0)
     places = [names.undo_list(token, number), names.undo(token)]
-    return [names.queues, names.dead, *places, names.suspected]
+    return [names.queues, names.dead, *places, names.suspected, names.marked, names.totals("ends")]

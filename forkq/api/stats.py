@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
 from typing import Final
@@ -36,7 +36,8 @@ class Stats:
     """All figures.
 
     Since the first job: ``processed`` (failed ones included), ``failed``, and ``ran_twice`` (jobs
-    that ran again elsewhere because their host was cut off). As of now: ``processes``, jobs that
+    that ran again elsewhere because their host was cut off), and how many ``ended`` otherwise than
+    done or failed, by outcome (``expired``). As of now: ``processes``, jobs that
     run (``busy``), that are ``scheduled``, that wait for a ``retry``, and that are ``dead``.
     ``busy`` and ``processes`` are as of the last heartbeats.
     """
@@ -44,6 +45,7 @@ class Stats:
     processed: int
     failed: int
     ran_twice: int
+    ended: Mapping[str, int]
     processes: int
     busy: int
     scheduled: int
@@ -71,10 +73,11 @@ def stats(server: Server | None = None) -> Stats:
     ServerUnavailable."""
     server = server or default_server()
     names = server.keys
-    *counters, scheduled, retry, dead, identities = server.ask_leniently(
+    *counters, ends, scheduled, retry, dead, identities = server.ask_leniently(
         ("GET", names.stat("processed")),
         ("GET", names.stat("failed")),
         ("GET", names.ran_twice),
+        ("HGETALL", names.totals("ends")),
         ("ZCARD", names.schedule),
         ("ZCARD", names.retry),
         ("ZCARD", names.dead),
@@ -86,6 +89,7 @@ def stats(server: Server | None = None) -> Stats:
         processed=processed,
         failed=failed,
         ran_twice=ran_twice,
+        ended=_by_outcome(ends or {}),
         processes=len(working),
         busy=sum(process.busy for process in working),
         scheduled=scheduled or 0,
@@ -129,6 +133,15 @@ def history(days: int = 7, server: Server | None = None) -> list[Day]:
     [counts] = server.ask(("MGET", *names))
     figures = [_count(count) for count in counts]
     return [Day(*row) for row in zip(dates, figures[:days], figures[days:], strict=True)]
+
+
+def _by_outcome(ends: Mapping[bytes, bytes]) -> dict[str, int]:
+    """The sums of the fields ``CLASS|OUTCOME``."""
+    sums: dict[str, int] = {}
+    for field, count in ends.items():
+        outcome = field.rpartition(b"|")[2].decode("ascii", "replace")
+        sums[outcome] = sums.get(outcome, 0) + _count(count)
+    return sums
 
 
 def _queue_names(server: Server) -> tuple[list[str], list[str]]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from .. import registry
 from ..errors import MalformedPayload
+from ..features.marked import EndOutcome
 from ..logs import attempt_of
 from ..runtime.done_lines import DoneValues
 from ..runtime.log import LogOnce
@@ -23,7 +24,7 @@ from ..wire.lease import UnitOfWork
 from ..wire.payload import Payload, loads
 from ..wire.printable import class_name, message, with_message
 from ..wire.times import now, seconds
-from .failure.retry import Bury, Decision, Retry, tries
+from .failure.retry import Bury, Decision, End, Retry, tries
 from .job_run import JobRun
 from .observers import JobObserver
 
@@ -60,6 +61,10 @@ class JobLog(JobObserver):
         """Logs one line for all postponed jobs: there may be many, and they come again."""
         version = run.marks.get("v") if type(run.marks) is dict else None
         self._log_once.warning("newer", _NEEDS_NEWER, **_values(run), v=version)
+
+    def ended(self, run: JobRun, outcome: EndOutcome) -> None:
+        """Logs that the job was not run, and why."""
+        self._log.info(outcome, **_values(run), **{SENTENCE: f"{outcome}: not run"})
 
     def interrupted(self, run: JobRun) -> None:
         values = {**_values(run), "elapsed": round(run.elapsed, 3)}
@@ -187,6 +192,8 @@ def _outcome(decision: Decision) -> str:
         return "retried"
     if isinstance(decision, Bury):
         return "dead"
+    if isinstance(decision, End):
+        return decision.outcome
     return "dropped" if decision.job is not None else "discarded"
 
 
@@ -197,5 +204,7 @@ def _consequence(decision: Decision, *, gives_up: bool) -> tuple[dict[str, Any],
         wait = round(decision.at - now(), 1)
         at = strftime("%H:%M:%S", localtime(time() + wait))
         return {"retry_in": wait}, f"again in {format_duration(wait)}, at {at}"
+    if isinstance(decision, End):
+        return {"outcome": decision.outcome}, f"a retry would be too late: {decision.outcome}"
     outcome = "dead" if isinstance(decision, Bury) else "dropped"
     return {"outcome": outcome}, f"{'given up' if gives_up else 'no more attempts'}: {outcome}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ..features.marked import EndOutcome
 from ..wire.marks import long_run
 from .failure.retry import Decision
 from .job_run import JobRun
@@ -31,6 +32,9 @@ class JobObserver:
 
     def postponed(self, run: JobRun) -> None:
         """The job needs a newer forkq. It was not run, and waits in the schedule."""
+
+    def ended(self, run: JobRun, outcome: EndOutcome) -> None:
+        """A feature of the job has ended it instead of a run."""
 
     def interrupted(self, run: JobRun) -> None:
         """The stop cut the job short. Its lease stays until the stop returns it to its queue."""
@@ -67,6 +71,9 @@ class SoloRuns(JobObserver):
     def postponed(self, run: JobRun) -> None:
         self._end()
 
+    def ended(self, run: JobRun, outcome: EndOutcome) -> None:
+        self._end()
+
     def returned(self, run: JobRun) -> None:
         self.wants_sole = True
         self._waker.wake()
@@ -89,6 +96,7 @@ class Observers:
         self.failed: list[Callable[[JobRun, BaseException, Decision], None]] = _overridden(
             observers, "failed"
         )
+        self.ended: list[Callable[[JobRun, EndOutcome], None]] = _overridden(observers, "ended")
         self.postponed: list[Callable[[JobRun], None]] = _overridden(observers, "postponed")
         self.interrupted: list[Callable[[JobRun], None]] = _overridden(observers, "interrupted")
         self.returned: list[Callable[[JobRun], None]] = _overridden(observers, "returned")

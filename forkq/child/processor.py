@@ -24,13 +24,21 @@ from ..errors import (
     Unsettled,
     caused_by_shutdown,
 )
+from ..features.marked import name_of, outcome_at_start
 from ..process_state import stopping
 from ..registry import JobSpec
 from ..runtime.assignment import exit_job_fork, exit_process, is_job_fork
 from ..runtime.exit_codes import OUT_OF_MEMORY
 from ..store.held_classes import name_in
 from ..wire.lease import UnitOfWork
-from ..wire.marks import failure_in, is_suspect, needs_newer, needs_sole, ran_until_failure
+from ..wire.marks import (
+    failure_in,
+    is_suspect,
+    needs_in,
+    needs_newer,
+    needs_sole,
+    ran_until_failure,
+)
 from ..wire.payload import Payload, json_kind, loads
 from ..wire.printable import keep_texts
 from ..wire.times import now
@@ -39,12 +47,14 @@ from .failure.retry import (
     Bury,
     Decision,
     Drop,
+    End,
     Retry,
     decide,
     postpone,
     postponed_too_long,
 )
 from .failure.settle import (
+    EndsUnrun,
     MustRunAlone,
     MustRunSole,
     NeedsNewer,
@@ -179,6 +189,8 @@ class Processor:
                 self._settler.retry(run.unit, decision, until=until)
             elif isinstance(decision, Bury):
                 self._settler.bury(run.unit, decision, until=until)
+            elif isinstance(decision, End):
+                self._settler.end(run.unit, decision, until=until)
             else:
                 self._settler.drop(run.unit, until=until)
             run.settled = True
@@ -222,6 +234,9 @@ class Processor:
         """Why the job is not to be performed here, by its marks or its class; None if it is."""
         if needs_newer(run.marks):
             return postponed_too_long(run.marks) or NeedsNewer()
+        outcome = outcome_at_start(needs_in(run.marks), now())
+        if outcome is not None and failure_in(run.marks) is None:
+            return EndsUnrun(outcome)
         if self._role == "ordinary" and is_suspect(run.marks):
             return MustRunAlone()
         if self._role == "ordinary" and (name := name_in(job)) in self._held:
@@ -311,6 +326,11 @@ class Processor:
             self._settler.retry(unit, postpone(unit), until="queued")
             for postponed in self._observers.postponed:
                 postponed(run)
+        elif isinstance(why, EndsUnrun):
+            decision = End(why.outcome, name_of(run.job or {}), unrun=True)
+            self._settler.end(unit, decision, until="queued")
+            for ended in self._observers.ended:
+                ended(run, why.outcome)
         elif isinstance(why, Unread) and self._role != "ordinary":
             self._settler.return_to_queue(unit)  # elsewhere, or later, it may be read
             time.sleep(_UNREAD_PAUSE)

@@ -74,6 +74,7 @@ def _counts(found: api.Stats) -> str:
         "processed": found.processed,
         "failed": found.failed,
         "ran twice": found.ran_twice,
+        **found.ended,
         "busy": found.busy,
         "enqueued": found.enqueued,
         "scheduled": found.scheduled,

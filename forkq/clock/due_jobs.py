@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ..errors import InvalidJob, MalformedPayload
+from ..features.expire.parts import is_over
+from ..features.marked import name_of
 from ..store.connection import Command, RedisConnection
 from ..store.scripts import DUE_JOBS, FIRST_DUE, Call
 from ..store.steps import checked
 from ..wire.keys import Keys
 from ..wire.malformed import wrap_malformed
-from ..wire.marks import KEY, is_suspect
+from ..wire.marks import KEY, is_suspect, needs_in
 from ..wire.payload import DEFAULT_QUEUE, dumps, keys_at_ends, loads_head
 from ..wire.times import now
 
@@ -20,6 +22,9 @@ from ..wire.times import now
 # moved soon. The bytes bound the memory that a batch of large jobs takes: so many, and one job.
 _BATCH: Final = 100
 _BYTES: Final = 1 << 19
+# What due_jobs.lua takes in the place of the number of a queue.
+_BURIED: Final = 0
+_EXPIRED: Final = -1
 
 
 @dataclass(slots=True)
@@ -89,12 +94,11 @@ class DueJobMover:
 
     def _move(self, due_set: DueSet, at: float) -> None:
         queues, moves = _moves(due_set.batch, at)
-        shared = (due_set.name, self.keys.queues, self.keys.dead, self.keys.suspected)
-        lists = (
-            key for name in queues for key in (self.keys.queue(name), self.keys.suspects(name))
-        )
+        keys = self.keys
+        shared = (due_set.name, keys.queues, keys.dead, keys.suspected, keys.marked)
+        lists = (key for name in queues for key in (keys.queue(name), keys.suspects(name)))
         later, damaged, *due_set.batch = self.connection.script(
-            DUE_JOBS, (*shared, *lists), (at, _BATCH, _BYTES, *moves)
+            DUE_JOBS, (*shared, keys.totals("ends"), *lists), (at, _BATCH, _BYTES, *moves)
         )
         if damaged:
             self.on_damaged_queues([queue.decode("utf-8", "replace") for queue in damaged])
@@ -107,21 +111,26 @@ def _moves(batch: Sequence[Any], at: float) -> tuple[list[str], list[Any]]:
     moves: list[Any] = []
     for member in batch:
         move = _stamped(member, at) if type(member) is bytes else _unread(*member)
-        number = 0 if move.queue is None else numbers.setdefault(move.queue, len(numbers) + 1)
+        if move.queue is None:
+            number = _EXPIRED if move.has_expired else _BURIED
+        else:
+            number = numbers.setdefault(move.queue, len(numbers) + 1)
         moves += (number, int(move.alone), move.rank, move.member, move.payload)
     return list(numbers), moves
 
 
 @dataclass(frozen=True, slots=True)
 class _Move:
-    """Where a due job goes: to a ``queue`` (None: it is buried), or to its suspects (``alone``).
-    ``rank``, ``member`` and ``payload`` are arguments of due_jobs.lua."""
+    """Where a due job goes: to a ``queue``, or to its suspects (``alone``); without one it is
+    buried, unless it ``has_expired``. ``rank``, ``member`` and ``payload`` are arguments of
+    due_jobs.lua."""
 
     queue: str | None
     member: bytes
-    payload: bytes | int
+    payload: bytes | str | int
     alone: bool = False
     rank: int | str = ""
+    has_expired: bool = False
 
 
 def _stamped(member: bytes, at: float) -> _Move:
@@ -131,6 +140,8 @@ def _stamped(member: bytes, at: float) -> _Move:
         queue = job.get("queue") or DEFAULT_QUEUE
         if type(queue) is not str:
             return _Move(None, member, member)
+        if is_over(needs_in(job.get(KEY)), at):
+            return _Move(None, member, name_of(job), has_expired=True)
         job["enqueued_at"] = at
         return _Move(queue, member, dumps(job), alone=is_suspect(job.get(KEY)))
     except (MalformedPayload, InvalidJob) as error:

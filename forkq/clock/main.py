@@ -51,6 +51,7 @@ from ..wire.keys import Keys, new_secret
 from .cron.enqueue import CronEnqueuer
 from .cron.services import RunningServices
 from .due_jobs import DueJobMover
+from .expired_jobs import ExpiredJobs
 from .held_classes import ClassReturns, HeldClassWatch
 from .leader import LeaderLease
 from .master_liveness import MasterLiveness
@@ -132,12 +133,14 @@ class Clock:
         )
         returns = ClassReturns(keys, connection, self._log)
         stranded = StrandedSuspects(keys, connection, lambda: watch.queues, self._log)
+        expired = ExpiredJobs(keys, connection, self._log)
         self._tasks = (
             self._mover_task("scheduled jobs", keys.schedule),
             self._mover_task("retries", keys.retry),
             self._cron_task,
             ScheduledTask("released classes", returns, (keys.released_classes,), self._redis),
             ScheduledTask("suspects without a process", stranded, (), self._redis),
+            ScheduledTask("expired jobs", expired, (keys.marked,), self._redis),
         )
 
     def _mover_task(self, name: str, key: str) -> ScheduledTask:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal, TypeAlias
 
+from ..features.marked import EndOutcome
 from ..wire.payload import dumps
 from ..wire.times import now
 
-Event: TypeAlias = Literal[
-    "enqueued", "skipped", "missed", "run by hand", "done", "retry", "dead", "dropped"
-]
+Event: TypeAlias = (
+    Literal["enqueued", "skipped", "missed", "run by hand", "done", "retry", "dead", "dropped"]
+    | EndOutcome
+)
 
 KEEP: Final = 100
 EXPIRES: Final = 90 * 86_400

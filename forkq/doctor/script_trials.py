@@ -68,6 +68,7 @@ def trials(keys: Keys, now: float) -> list[Trial]:
         *story.run_alone(),
         *story.limited(),
         *story.scheduled(),
+        *story.marked(),
         *story.periodic(),
         *story.counted(),
     ]
@@ -97,6 +98,7 @@ class _Story:
         self._lists = keys.lists_and_leases(["q"])
         self._inflight = keys.inflight("q")
         self._awaited = keys.awaited("q")
+        self._marked = [keys.marked, keys.totals("ends")]
 
     def fetched_and_ended(self) -> Iterator[Trial]:
         """Push, fetch, acknowledge, retry, bury."""
@@ -164,14 +166,36 @@ class _Story:
     def scheduled(self) -> Iterator[Trial]:
         """A job that is due goes from the schedule to its queue."""
         keys, due = self._keys, self._now - 1
-        lists = [keys.schedule, keys.queues, keys.dead, keys.suspected]
-        lists += [keys.queue("q"), keys.suspects("q")]
+        fixed = [keys.schedule, keys.queues, keys.dead, keys.suspected, *self._marked]
+        lists = [*fixed, keys.queue("q"), keys.suspects("q")]
         yield Trial(("ZADD", keys.schedule, due, _FIRST, self._now + _AHEAD, _SECOND), 2)
         yield Trial(Call(scripts.FIRST_DUE, [keys.schedule], []), _is_about(due))
-        found = Call(scripts.DUE_JOBS, lists[:4], [self._now, 10, _MUCH])
+        found = Call(scripts.DUE_JOBS, fixed, [self._now, 10, _MUCH])
         yield Trial(found, lambda reply: reply[1:] == [[], _FIRST])
         move = [self._now, 10, _MUCH, 1, 0, "", _FIRST, _FIRST]
         yield Trial(Call(scripts.DUE_JOBS, lists, move), lambda reply: reply[1:] == [[]])
+
+    def marked(self) -> Iterator[Trial]:
+        """A job that expires is pushed; it ends in the hands of a child, and in its queue."""
+        keys, queue, (index, ends) = self._keys, self._keys.queue("e"), self._marked
+        payload = b'{"class":"%s","forkq":{"needs":{"expires_at":\x01}}}' % _CLASS.encode()
+        shared = [keys.queues, keys.schedule, index]
+        over = Call(scripts.PUSH, [*shared, queue], [1, "e", "", -_AHEAD, payload])
+        yield Trial(over, [1, 1])
+        yield Trial(("ZRANGE", index, 0, 0, "WITHSCORES"), self._is_an_hour_ago)
+        looked = Call(scripts.EXPIRED_JOBS, [queue, ends], [0, 10, _MUCH])
+        yield Trial(looked, [0, 1, b"", 0])
+        lists = [index, queue, keys.suspects("e"), keys.inflight("e")]
+        yield Trial(Call(scripts.MARKED_LOOK, lists, ["e", 0, self._now]), 1)
+        yield Trial(("HSET", keys.inflight("e"), f"{_OWNER}1", payload), 1)
+        leased = [keys.inflight("e"), keys.awaited("e"), keys.bucket("e"), ends]
+        yield Trial(Call(scripts.END, leased, [f"{_OWNER}1", "expired", _CLASS, 1]), 1)
+        yield Trial(("HGET", ends, f"{_CLASS}|expired"), b"2")
+
+    def _is_an_hour_ago(self, reply: list[Any]) -> bool:
+        """Whether a queue is to be looked at since an hour ago, by the server's clock."""
+        [(name, moment)] = zip(reply[::2], reply[1::2], strict=True) if len(reply) == 2 else reply
+        return name == b"e" and abs(float(moment) - (self._now - _AHEAD)) < _AHEAD / 2
 
     def found_and_moved(self) -> Iterator[Trial]:
         """What commands and pages do: read in pages, look for a jid, delete, and undo that."""
@@ -191,10 +215,12 @@ class _Story:
         )
         yield Trial(Call(scripts.FIND_JOB_IN_LIST, [queue], [jid, 0, _MUCH]), [-1, _FIRST])
         kept = [keys.undo_list(_JID(1), 0), keys.undo(_JID(1))]
-        fixed = [keys.queues, keys.dead, *kept, keys.suspected]
+        fixed = [keys.queues, keys.dead, *kept, keys.suspected, *self._marked]
         deletes = ["list", _KEPT, "queued q", 1, 0, 1, "", _FIRST, _FIRST, 0, "", "", ""]
         yield Trial(Call(scripts.JOBS_MOVE, [queue, *fixed], deletes), [1])
-        back = [kept[0], queue, keys.queues, keys.suspects("q"), keys.suspected]
+        forgets = ["set", 0, "dead", 0, 0, 1, "", "", _SECOND, 0, "", "", ""]
+        yield Trial(Call(scripts.JOBS_MOVE, [keys.dead, *fixed], forgets), [1])
+        back = [kept[0], queue, keys.queues, keys.suspects("q"), keys.suspected, keys.marked]
         yield Trial(Call(scripts.JOBS_RESTORE, back, ["list", "q"]), 1)
 
     def given_to_another_shard(self) -> Iterator[Trial]:
@@ -210,7 +236,7 @@ class _Story:
             ),
             [name.encode(), b"1", b"queued", [_SECOND, _FIRST]],
         )
-        puts = [keys.arrived, keys.queue("n"), keys.queues, keys.suspected]
+        puts = [keys.arrived, keys.queue("n"), keys.queues, keys.suspected, keys.marked]
         put = Call(scripts.MOVE_PUT, puts, ["m", name, 1, "queued", _SECOND, _FIRST])
         yield Trial(put, 1)
         yield Trial(put, 0)
@@ -231,6 +257,7 @@ class _Story:
         yield Trial(Call(scripts.CRON_REBASE, [keys.cron_last], [name, "", tick - 1]), 1)
         runs = keys.cron_runs(name)
         places = [keys.cron_last, keys.cron_pending, runs, keys.cron, keys.queues, keys.queue("q")]
+        places.append(keys.marked)
         job = [_THIRD, _JID(3), "q", "skip", "", "refused"]
         fires = [name, tick, "line", 10, _KEPT, *job]
         yield Trial(Call(scripts.CRON_TICK, places, fires), [b"enqueued", str(tick).encode()])

@@ -101,12 +101,15 @@ class Collector:
             self.samples.add("forkq_leader_info", 1, label(host))
 
     def _add_totals(self) -> None:
-        hashes = [self._keys.totals(what) for what in ("jobs", "queues", "children")]
-        jobs, queues, children = (rows(found or {}) for found in self._ask_hashes(hashes))
+        hashes = [self._keys.totals(what) for what in ("jobs", "queues", "children", "ends")]
+        jobs, queues, children, ends = (rows(found or {}) for found in self._ask_hashes(hashes))
         for name, row in jobs.items():
             self._add_class(name, row)
         for name, row in queues.items():
             self._add_histogram("forkq_job_wait_seconds", WAIT_BOUNDS, name, row)
+        for name, row in ends.items():
+            for outcome, count in row.items():
+                self.samples.add("forkq_jobs", count, name, outcome)
         self._add_ends("forkq_child_restarts", "restart", RESTARTS, children)
         self._add_ends("forkq_child_crashes", "crash", CRASHES, children)
 

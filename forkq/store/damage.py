@@ -39,7 +39,7 @@ _BELONGS: Final = tuple(
         (r"j\||-marks$", "hash"),
         (r"-signals$", "list"),
         (r"(queues|paused|processes)$", "set"),
-        (r"(schedule|retry|dead|forkq:fetched|forkq:dead:bounds)$", "zset"),
+        (r"(schedule|retry|dead|forkq:fetched|forkq:dead:bounds|forkq:marked)$", "zset"),
         (r":\d+:[0-9a-f]{12}(:work(ers)?)?$", "hash"),
     )
 )

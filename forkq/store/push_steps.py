@@ -17,14 +17,17 @@ from ..units import plural
 from ..wire.keys import Keys
 from .cluster import ELSEWHERE, elsewhere
 from .connection import ResponseError, refused, with_key
-from .redis_py import Command, Packed, pack
+from .redis_py import Command, Packed, exceptions, pack
 from .route import EncodedJob, Wait
+from .scripts import PUSH, Call
 
 # Jobs that are sent at a time.
 BATCH: Final = 1000
 # How many batches are under way: they hide a network's round trip. After a lost reply, Redis may
 # have each of them or not.
 _UNDER_WAY: Final = 4
+# For a server that does not know the script of marked jobs.
+_LOAD: Final = ("SCRIPT", "LOAD", PUSH.text)
 # One command, and the jids of the jobs that are in Redis once it is done.
 Write: TypeAlias = "tuple[Command, Sequence[str]]"
 # What to send (it may be empty), how many replies will answer it, and how many to read now.
@@ -59,8 +62,8 @@ class Push(msgspec.Struct):
         if replies:
             writes = under_way.pop(0)
             for reply in replies:
-                if type(reply) is not int and isinstance(reply, ResponseError):
-                    self._note_refusals(writes, replies)
+                if type(reply) is not int:  # a refusal, or what push.lua says of each job
+                    self._note_each(writes, replies)
                     break
             else:
                 self._done += writes
@@ -106,14 +109,32 @@ class Push(msgspec.Struct):
             "and `unknown` have their jids)"
         )
 
-    def _note_refusals(self, writes: list[Write], replies: Sequence[Any]) -> None:
+    def _note_each(self, writes: list[Write], replies: Sequence[Any]) -> None:
         for write, reply in zip(writes, replies, strict=True):
-            if not isinstance(reply, ResponseError):
-                self._done.append(write)
-            elif refused(reply) and (writes is not self._resent or self._waits_for(reply)):
-                self._lost.append(write)
+            if isinstance(reply, exceptions.NoScriptError):
+                self._again += ((_LOAD, ()), write)
+            elif isinstance(reply, ResponseError):
+                self._note_refusal(write, reply, again=writes is self._resent)
+            elif type(reply) is list:
+                self._note_marked(write, reply, again=writes is self._resent)
             else:
-                self._refusals += (with_key(reply, write[0]),)
+                self._done.append(write)
+
+    def _note_refusal(self, write: Write, reply: ResponseError, *, again: bool) -> None:
+        if refused(reply) and (not again or self._waits_for(reply)):
+            self._lost.append(write)
+        else:
+            self._refusals += (with_key(reply, write[0]),)
+
+    def _note_marked(self, write: Write, replies: list[Any], *, again: bool) -> None:
+        """Notes what push.lua says: first of the names of the queues, then of each job."""
+        command, jids = write
+        pushed = [jid for jid, reply in zip(jids, replies[1:], strict=True) if reply == 1]
+        refusal = next((reply for reply in replies if isinstance(reply, ResponseError)), None)
+        if refusal is None or pushed:
+            self._done.append((command, pushed))
+        if refusal is not None:  # a server that has lost its role has refused all of it
+            self._note_refusal(write, refusal, again=again or bool(pushed))
 
     def _waits_for(self, reply: ResponseError) -> bool:
         return self.is_patient and isinstance(reply, ELSEWHERE)
@@ -126,8 +147,8 @@ class Push(msgspec.Struct):
         if len(jobs) > BATCH:
             jobs = jobs[sent : sent + BATCH]
         self._sent = sent + len(jobs)
-        if len(jobs) == 1 and jobs[0].at is None:  # most pushes
-            [job] = jobs
+        job = jobs[0]
+        if len(jobs) == 1 and job.at is None and not job.is_marked:  # most pushes
             payload = job.payload
             beginning, announcement, key = _way_into(self._keys.prefix, job.queue)
             commands = b"%b$%d\r\n%b\r\n" % (beginning, len(payload), payload)
@@ -199,8 +220,11 @@ def _writes(jobs: Sequence[EncodedJob], keys: Keys) -> list[Write]:
     pairs: list[float | bytes] = []
     scheduled: list[str] = []
     queues: dict[str, tuple[list[bytes], list[str]]] = {}
+    marked: list[EncodedJob] = []
     for job in jobs:
-        if job.at is not None:
+        if job.is_marked:
+            marked.append(job)
+        elif job.at is not None:
             pairs += (job.at, job.payload)
             scheduled.append(job.jid)
         else:
@@ -213,7 +237,21 @@ def _writes(jobs: Sequence[EncodedJob], keys: Keys) -> list[Write]:
     for queue, (payloads, jids) in queues.items():
         writes.append((("SADD", keys.queues, queue), ()))
         writes.append((("LPUSH", keys.queue(queue), *payloads), jids))
+    if marked:
+        writes.append(_write_of_marked(marked, keys))
     return writes
+
+
+def _write_of_marked(jobs: Sequence[EncodedJob], keys: Keys) -> Write:
+    """The call of push.lua that pushes these jobs."""
+    numbers: dict[str, int] = {}
+    arguments: list[Any] = []
+    for job in jobs:
+        number = numbers.setdefault(job.queue, len(numbers) + 1)
+        at = "" if job.at is None else job.at
+        arguments += (number, job.queue, at, job.expires_in or 0, job.payload)
+    names = (keys.queues, keys.schedule, keys.marked, *map(keys.queue, numbers))
+    return Call(PUSH, names, arguments).command, [job.jid for job in jobs]
 
 
 def _jids(writes: Iterable[Write]) -> tuple[str, ...]:

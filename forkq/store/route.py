@@ -39,13 +39,17 @@ _lock = threading.Lock()
 
 class EncodedJob(msgspec.Struct, frozen=True, gc=False):
     """A job as it is written to Redis. ``at`` is None if it goes to its queue now. ``wait``: for
-    how many replicas its push waits; all jobs of one push have the same."""
+    how many replicas its push waits; all jobs of one push have the same. ``is_marked``: push.lua
+    pushes it, and puts the moment ``expires_in`` seconds from now in the place of the placeholder
+    (0: there is none)."""
 
     jid: str
     queue: str
     at: float | None
     payload: bytes
     wait: int = 0
+    is_marked: bool = False
+    expires_in: float = 0.0
 
 
 class Wait(NamedTuple):

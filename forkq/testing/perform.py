@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import structlog
 
 from .. import process_state
-from ..child.failure.retry import Bury, Decision, Drop, Postpone, Retry
+from ..child.failure.retry import Bury, Decision, Drop, End, Postpone, Retry
 from ..child.job_log import JobLog
 from ..child.job_run import JobRun
 from ..child.observers import JobObserver
@@ -106,6 +106,9 @@ class _Ends:
         """Records the job for its retry, or for a newer forkq."""
         retrying = not isinstance(decision, Postpone)
         self._jobs.add(RecordedJob.of(decision.payload, decision.at, retrying=retrying))
+
+    def end(self, unit: UnitOfWork, decision: End, *, until: Until) -> None:
+        """Notes that the job has ended otherwise, and that no set has it."""
 
     def bury(self, unit: UnitOfWork, decision: Bury, *, until: Until) -> None:
         """Records the job as one that the dead set would have."""

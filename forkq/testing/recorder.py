@@ -9,7 +9,9 @@ from functools import partial
 from operator import is_
 from typing import NoReturn
 
+from ..features.marked import stamped
 from ..store.route import EncodedJob, Wait
+from ..wire.times import now
 from .recorded_job import RecordedJob
 
 
@@ -31,7 +33,9 @@ class Recorder:
     def push(self, jobs: Sequence[EncodedJob], wait: Wait | None = None) -> bool | None:
         """Records the jobs of a push, and performs those that are due if that is the mode. Returns
         that the replicas have them, if it was to wait for that."""
-        fresh = [RecordedJob.of(job.payload, job.at) for job in jobs]
+        at = now()
+        payloads = [stamped(job.payload, job.expires_in, at) for job in jobs]
+        fresh = [RecordedJob.of(raw, job.at) for raw, job in zip(payloads, jobs, strict=True)]
         for job in fresh:
             self.add(job)
         for job in fresh if self._at_once else ():

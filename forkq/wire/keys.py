@@ -73,7 +73,7 @@ class Keys:
     def shared(self) -> list[str]:
         """The keys that do not belong to one queue, process or day."""
         sets = [self.queues, self.schedule, self.retry, self.dead, self.processes, self.paused]
-        sets += [self.suspected]
+        sets += [self.suspected, self.marked]
         counts = [self.stat("processed"), self.stat("failed"), self.ran_twice]
         cron = [self.cron, self.cron_paused, self.cron_last, self.cron_pending]
         rest = [self.dead_bounds, self.secret, self.controlled, self.parameters, self.paused_by]
@@ -121,6 +121,12 @@ class Keys:
         """Sorted set, expiring after a minute: identity of a process that died of a job of that
         class -> epoch second."""
         return f"{self.prefix}forkq:classes:deaths:{job}"
+
+    @property
+    def marked(self) -> str:
+        """Sorted set: queue -> epoch second of the first job there that expires (``+inf``: none
+        does), of all queues that may have marked jobs (features/)."""
+        return f"{self.prefix}forkq:marked"
 
     @property
     def paused(self) -> str:

@@ -4,7 +4,7 @@
 now on. ``failed``: it has failed in a process that could not settle it; the child that fetches it
 settles it and does not run it. ``crashes``: how its processes died. ``v``: the lowest version of
 this format that can run the job; plain jobs have none. ``postponed``: since when no process that
-fetched the job knew that version.
+fetched the job knew that version. ``needs``: what the features of a marked job need (features/).
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ..errors import Crashed, TimeLimit, Unsettled
+from .payload import KEY as KEY  # noqa: PLC0414 - for all that read marks
 from .payload import Payload
 from .times import now, seconds
 
-KEY: Final = "forkq"
 SUSPECT: Final = "suspect"
 FAILED: Final = "failed"
 POSTPONED: Final = "postponed"
+NEEDS: Final = "needs"
 # What this forkq can run. It rises with each feature that an older child must not run without.
-VERSION: Final = 0
+VERSION: Final = 1
 # Seconds for which a crash counts, and for which a job waits for a process that knows its version.
 COUNTED_FOR: Final = 72 * 3600.0
 POSTPONED_FOR: Final = 24 * 3600.0
@@ -54,6 +55,12 @@ def needs_newer(marks: object, known: int | None = None) -> bool:
     if type(marks) is not dict or "v" not in marks:
         return False
     return type(marks["v"]) is not int or marks["v"] > (VERSION if known is None else known)
+
+
+def needs_in(marks: object) -> dict[str, Any]:
+    """What the features of the job need; empty if it is not marked."""
+    found = marks.get(NEEDS) if type(marks) is dict else None
+    return found if type(found) is dict else {}
 
 
 def postponed_in(marks: object) -> float | None:

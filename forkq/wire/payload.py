@@ -24,6 +24,8 @@ from ..errors import InvalidJob, MalformedPayload, shown
 Payload: TypeAlias = "dict[str, Any]"
 
 DEFAULT_QUEUE = "default"
+# The key of a payload under which forkq notes what is its own (wire/marks.py).
+KEY: Final = "forkq"
 # What a push may have, unless the client is told otherwise. Ruby's parser reads 100 levels.
 MAX_SIZE: Final = 16 << 20
 MAX_NESTING: Final = 100

@@ -12,6 +12,7 @@ import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Annotated, Any, Final, Literal, TypeAlias, TypedDict, get_type_hints
 
 from ..errors import InvalidJob, callers_level, shown
@@ -70,6 +71,10 @@ def _is_seconds(value: Any) -> bool:
     return type(value) in (int, float) and 0 <= value <= _LONGEST
 
 
+def _in_seconds(value: Any) -> Any:
+    return value.total_seconds() if isinstance(value, timedelta) else value
+
+
 def _is_flag_or_count(value: object) -> bool:
     return type(value) is bool or (type(value) is int and value >= 0)
 
@@ -91,6 +96,11 @@ _SECONDS: Final = Values(_is_seconds, "a number of seconds up to 1e9")
 _LIMIT: Final = Values(
     lambda value: value is None or _is_seconds(value),
     "a number of seconds from 0 (no limit) to 1e9",
+)
+_EXPIRY: Final = Values(
+    lambda value: _is_seconds(_in_seconds(value)),
+    "a number of seconds from 0 (no expiry) to 1e9, or a timedelta",
+    lambda value: float(_in_seconds(value)),
 )
 _CRASHES: Final = Values(
     lambda value: type(value) is int and 1 <= value <= MOST_CRASHES,
@@ -155,6 +165,11 @@ class JobOptions(TypedDict, total=False):
         "What becomes of it then: given up, run again after each crash, or dropped.",
         '`"dead"`', _ON_CRASH,
     )]
+    expires_in: Annotated[float | timedelta, Option(
+        "Seconds, or a timedelta, after which the job is not run any more ([expiry](expiry.md)): "
+        "from the push, or from the time for which it is scheduled; 0 is no expiry.",
+        "none", _EXPIRY, "forkq.needs.expires_in",
+    )]
     secret: Annotated[bool, Option(
         "Whether `forkq.api`, and the pages and commands that use it, show `***` for each "
         "argument.",
@@ -186,6 +201,8 @@ def rows_of(options: type) -> dict[str, Option]:
 
 
 OPTIONS: Final = rows_of(JobOptions)
+# Those that do not stand at the top of a payload.
+_PLACED: Final = frozenset(name for name, row in OPTIONS.items() if row.place)
 
 _TOO_DEEP = (
     f"args are nested too deeply (more than {DEEPEST} levels), or contain themselves; pass a "
@@ -243,6 +260,17 @@ def placed(job: Mapping[str, Any], options: Mapping[str, Any], name: str) -> Pay
         if row.place:
             _put(changed, row.place.split("."), changed.pop(key))
     return changed
+
+
+def in_places(job: Payload) -> Payload:
+    """``job``, a raw push, with the options at their places in a payload that it has at its top.
+    Raises InvalidJob for a value that such an option cannot have."""
+    given = {key: job[key] for key in _PLACED.intersection(job)}
+    if not given:
+        return job
+    return placed(
+        {key: value for key, value in job.items() if key not in given}, given, job["class"]
+    )
 
 
 def _put(job: Payload, path: Sequence[str], value: object) -> None:

@@ -378,7 +378,7 @@ def test_a_missing_right_raises_and_does_not_show_zeros(
 
 
 def test_stats_of_an_empty_server_are_zeros() -> None:
-    assert api.stats() == api.Stats(0, 0, 0, 0, 0, 0, 0, 0, ())
+    assert api.stats() == api.Stats(0, 0, 0, {}, 0, 0, 0, 0, 0, ())
     assert [(day.processed, day.failed) for day in api.history(3)] == [(0, 0)] * 3
 
 
@@ -589,7 +589,7 @@ def test_whether_a_clock_leads(redis: Redis) -> None:
 
 
 def test_payload_keys_of_your_own_may_be_added(redis: Redis) -> None:
-    added = api.cron.add("weekly", "@weekly", "Report", cattr={"tenant": 7}, expires_at=9)
+    added = api.cron.add("weekly", "@weekly", "Report", cattr={"tenant": 7}, region=9)
     assert added.entry.job["cattr"] == {"tenant": 7}
 
 

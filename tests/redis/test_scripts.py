@@ -649,7 +649,8 @@ def due(
 ) -> list[bytes]:
     """Moves at time 100.5, and asks for what is ripe next: at most 10 jobs, about 1000 bytes."""
     pairs = ((f"queue:{queue}", f"{{queue:{queue}}}:suspects") for queue in lists)
-    keys = (name, "queues", "dead", INDEX, *(key for pair in pairs for key in pair))
+    fixed = (name, "queues", "dead", INDEX, "forkq:marked", "forkq:totals:ends")
+    keys = (*fixed, *(key for pair in pairs for key in pair))
     first, _, *ripe = connection.script(DUE_JOBS, keys, (100.5, 10, 1000, *moves))
     return [first, *ripe]
 

@@ -16,7 +16,7 @@ from forkq.api.stats import QueueFigures, Stats
 from tests.redis.shell import Shell
 from tests.support.shards import TwoShards, two_shards
 
-NOTHING = Stats(0, 0, 0, 0, 0, 0, 0, 0, (QueueFigures("mail", 0, 0.0),))
+NOTHING = Stats(0, 0, 0, {}, 0, 0, 0, 0, 0, (QueueFigures("mail", 0, 0.0),))
 
 
 def load(name: str, cpu: float, server: str = "", **jobs: int) -> ShardLoad:

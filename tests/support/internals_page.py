@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Final, get_args
 
+from forkq.features.ways import WAYS
 from forkq.runtime.pipe import Fact, Order
 from tests.support.documents import ROOT
 from tests.support.package_source import PACKAGE
@@ -64,6 +65,12 @@ def _is_told(room: str) -> bool:
     return room[0] != "(" and room not in {"__main__", "version"}
 
 
+def ways_out() -> str:
+    """Every way out of a job, and what becomes of what each feature has noted."""
+    rows = ((way.name, ", ".join(way.by), "yes" if way.ends else "no", way.expiry) for way in WAYS)
+    return table(("way", "who decides", "an end", "expiry"), rows)
+
+
 def table(titles: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     """A table of Markdown."""
     lines = [list(titles), *map(list, rows)]
@@ -75,6 +82,7 @@ LISTS: Final[dict[str, Callable[[], str]]] = {
     "messages": messages,
     "files of fetch": files_of_fetch,
     "order of rooms": order_of_rooms,
+    "ways out": ways_out,
 }
 
 

@@ -12,6 +12,7 @@ import forkq
 from forkq import registry, testing
 from forkq.errors import InvalidJob
 from forkq.every import template_of
+from forkq.wire.marks import VERSION
 from forkq.wire.validation import OPTIONS, JobOptions, Option, Values, rows_of
 from tests.support.option_table import PAGE, page, table, types_of
 
@@ -46,9 +47,12 @@ define = cast("Any", forkq.job)
 
 
 def payload_of(pushed: testing.RecordedJobs) -> dict[str, Any]:
-    """The last one, without what every payload has."""
+    """The last one, without what every payload has. A need that this forkq does not know is for a
+    newer one."""
     usual = {"class", "args", "jid", "created_at", "enqueued_at", "queue", "retry"}
-    return {key: value for key, value in pushed[-1].payload.items() if key not in usual}
+    found = {key: value for key, value in pushed[-1].payload.items() if key not in usual}
+    assert found["forkq"].pop("v") == VERSION + 1
+    return found
 
 
 def test_a_definition_takes_it_and_a_push_carries_it_at_its_place(

@@ -15,10 +15,11 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 from ...cron.entry import Entry
 from ...errors import ForkqError, InvalidSchedule, MalformedPayload, ServerUnavailable
+from ...features.marked import can_move
 from ...servers import Server
 from ...store.scripts import MOVE_CLOSE, MOVE_END, MOVE_PUT, MOVE_TAKE, RULES_CHANGE, SET_ADD
 from ...wire.keys import Keys
-from ...wire.marks import KEY, needs_newer
+from ...wire.marks import KEY, needs_in, needs_newer
 from ...wire.payload import DEFAULT_QUEUE, loads_head, new_jid
 from ..changes import set_key
 from ..cron import ORIGIN
@@ -159,13 +160,14 @@ class QueueMove:
     ) -> tuple[str, ...]:
         """The keys of the scripts for one kind of page; ``there``: on the target."""
         names = (keys.queues, keys.suspected) if there else (keys.suspected,)
+        marked = (keys.marked,) if there else ()
         if kind == "periodic":
             return (keys.cron, *names, keys.cron_last, keys.cron_pending, keys.cron_paused)
         if kind == "suspects":
-            return (keys.suspects(self._queue), *names)
+            return (keys.suspects(self._queue), *names, *marked)
         if kind in SETS:
             return (set_key(keys, kind), *names)
-        return (keys.queue(self._queue), *names)
+        return (keys.queue(self._queue), *names, *marked)
 
     def _members(self, location: Literal["scheduled", "retrying", "dead"]) -> Iterator[list[bytes]]:
         """The members of a set that belong to the queue, a page at a time."""
@@ -283,7 +285,7 @@ def _has_features(payload: bytes) -> bool:
         marks = loads_head(payload).get(KEY)
     except MalformedPayload:
         return False
-    return type(marks) is dict and ("needs" in marks or needs_newer(marks))
+    return needs_newer(marks) or not can_move(needs_in(marks))
 
 
 @contextmanager

@@ -5,20 +5,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from ...cron import history
+from ...features.marked import EndOutcome
 from ...store.connection import RedisError
 from ...store.pool import RedisPool
 from ...store.scripts import CRON_ENDED
 from ...wire.keys import Keys
-from ..failure.retry import Bury, Decision, Drop, Retry
+from ..failure.retry import Bury, Decision, Drop, End, Retry
 from ..job_run import JobRun
 from ..observers import JobObserver
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-Outcome: TypeAlias = Literal["done", "retry", "dead", "dropped"]
+Outcome: TypeAlias = Literal["done", "retry", "dead", "dropped"] | EndOutcome
 
 _OUTCOMES: Final[dict[type[Decision], Outcome]] = {Retry: "retry", Bury: "dead", Drop: "dropped"}
+
+
+def _outcome(decision: Decision) -> Outcome:
+    return decision.outcome if isinstance(decision, End) else _OUTCOMES[type(decision)]
 
 
 class CronOutcomes(JobObserver):
@@ -36,13 +41,16 @@ class CronOutcomes(JobObserver):
         self._log = log
 
     def done(self, run: JobRun) -> None:
-        self._ended(run, "done")
+        self._note(run, "done")
 
     def failed(self, run: JobRun, error: BaseException, decision: Decision) -> None:
         if run.marks is not None:
-            self._ended(run, _OUTCOMES[type(decision)])
+            self._note(run, _outcome(decision))
 
-    def _ended(self, run: JobRun, outcome: Outcome) -> None:
+    def ended(self, run: JobRun, outcome: EndOutcome) -> None:
+        self._note(run, outcome)
+
+    def _note(self, run: JobRun, outcome: Outcome) -> None:
         name = run.marks.get("cron") if type(run.marks) is dict else None
         if type(name) is not str or type(run.jid) is not str or run.unit.lost:
             return  # not a periodic job, or not written by forkq

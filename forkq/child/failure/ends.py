@@ -12,12 +12,13 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
+from ...features.marked import EndOutcome
 from ...runtime.log import LogOnce
 from ...store.connection import Call, RedisConnection, ResponseError, damaged_among
 from ...store.dead_set import DeadSetLimits
 from ...store.outage import Backoff, Outage
 from ...store.redis_py import exceptions
-from ...store.scripts import ISOLATE, LEASE_RETURN, RETRY
+from ...store.scripts import END, ISOLATE, LEASE_RETURN, RETRY
 from ...wire import lease
 from ...wire.keys import Keys
 from ...wire.lease import UnitOfWork
@@ -127,6 +128,14 @@ class Ends:
         ending = Ending(unit, keys.suspects(queue), lambda: call)
         ending.released = lambda: self.held.discard(held)
         return ending
+
+    def end(self, unit: UnitOfWork, outcome: EndOutcome, name: str, *, unrun: bool) -> Ending:
+        """Drops the lease of a job of the class ``name``, and counts its ``outcome``. ``unrun``: it
+        gives back what it cost the rate of its queue."""
+        keys, queue = self.keys, unit.queue_name
+        names = (keys.inflight(queue), keys.awaited(queue), keys.bucket(queue), keys.totals("ends"))
+        call = Call(END, names, (self._lease(unit), outcome, name, int(unrun)))
+        return Ending(unit, "end", lambda: call)
 
     def return_to_queue(self, unit: UnitOfWork) -> Ending:
         """Returns the job to the head of its queue, or of its suspects."""

@@ -18,6 +18,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from ...errors import Crashed, InvalidJob, MalformedPayload, UnknownVersion, shown
+from ...features.marked import EndOutcome, name_of, outcome_at_start
 from ...registry import DISCARD, KILL, JobSpec, call_hook
 from ...wire import marks
 from ...wire.lease import UnitOfWork
@@ -69,7 +70,16 @@ class Drop:
     job: Payload | None
 
 
-Decision: TypeAlias = "Retry | Bury | Drop"
+@dataclass(frozen=True, slots=True)
+class End:
+    """It ends otherwise, by one of its features. ``name``: its class. ``unrun``: it was not run."""
+
+    outcome: EndOutcome
+    name: str
+    unrun: bool = False
+
+
+Decision: TypeAlias = "Retry | Bury | Drop | End"
 
 
 def decide(
@@ -112,7 +122,11 @@ def _again(
         return Drop(None)
     if verdict == KILL:
         return _give_up(job, unit, spec, error, add_problem)
-    return _written(unit, job, lambda payload: Retry(now() + delay, payload), add_problem)
+    at = now() + delay
+    outcome = outcome_at_start(marks.needs_in(job.get(marks.KEY)), at)
+    if outcome is not None:  # a retry then would find it over
+        return End(outcome, name_of(job))
+    return _written(unit, job, lambda payload: Retry(at, payload), add_problem)
 
 
 def postpone(unit: UnitOfWork) -> Postpone:
@@ -279,6 +293,8 @@ def _written(
     as it came. A large one gets its queue first: behind its arguments, a long error would keep the
     clock from finding it."""
     try:
+        if marks.KEY in job:  # scripts look for it at the end
+            job[marks.KEY] = job.pop(marks.KEY)
         payload = dumps(job)
         if len(payload) > _LARGE:
             payload = dumps({"queue": unit.queue_name, **job})

@@ -9,6 +9,7 @@ from queue import Empty, SimpleQueue
 from typing import Final, Literal, TypeAlias
 
 from ...errors import MalformedPayload
+from ...features.marked import EndOutcome
 from ...store.connection import ConnectionLost, RedisError
 from ...store.pool import RedisPool
 from ...wire import lease
@@ -16,7 +17,7 @@ from ...wire.lease import UnitOfWork
 from ...wire.payload import LARGEST
 from ..fetch_turn import FetchParts
 from .ends import Ending, Outcome
-from .retry import Bury, Retry
+from .retry import Bury, End, Retry
 
 # What hiredis says when a reply does not fit into the memory of this process.
 _NO_MEMORY: Final = "Out of memory"
@@ -48,6 +49,14 @@ class MustRunSole(NotRun):
 
 class NeedsNewer(NotRun):
     """Only a newer forkq can run the job."""
+
+
+class EndsUnrun(NotRun):
+    """The job ends without a run."""
+
+    def __init__(self, outcome: EndOutcome) -> None:
+        super().__init__(outcome)
+        self.outcome = outcome
 
 
 class Unread(NotRun):
@@ -89,6 +98,11 @@ class Settler:
         except BaseException:
             self._fetcher.drop_locks()
             raise
+
+    def end(self, unit: UnitOfWork, decision: End, *, until: Until = "told") -> None:
+        """Drops the lease, and counts how the job ends. If Redis refuses: as ``retry``."""
+        how, name, unrun = decision.outcome, decision.name, decision.unrun
+        self._settle(self._ends.end(unit, how, name, unrun=unrun), until=until)
 
     def isolate(
         self, unit: UnitOfWork, held: str = "", *, last: bool = False, until: Until = "told"

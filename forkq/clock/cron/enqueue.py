@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from ...cron import history
 from ...cron.entry import Entry
 from ...every import DEFAULTS
+from ...features.marked import complete, stamped
 from ...runtime.log import LogOnce
 from ...store.connection import RedisConnection, ResponseError, refused
 from ...store.find_job import Location, find
 from ...store.scripts import CRON_TICK
 from ...wire.keys import Keys
+from ...wire.marks import KEY
 from ...wire.payload import DEFAULT_QUEUE, dumps, new_jid
 from ...wire.times import now
 from .entries import CronEntries, far_ahead
@@ -186,6 +188,7 @@ class CronEnqueuer:
             self._keys.cron,
             self._keys.queues,
             self._keys.queue(_queue(entry)),
+            self._keys.marked,
         )
         more = (line, history.KEEP, history.EXPIRES, *pushed, refusal)
         outcome, detail = self._connection.script(CRON_TICK, keys, (entry.name, tick, *more))
@@ -212,8 +215,10 @@ def _payload(entry: Entry, tick: int, jid: str) -> bytes:
     made.pop("at", None)
     own = made.get("forkq")
     marks = {"cron": entry.name, "tick": tick}
-    made["forkq"] = {**own, **marks} if isinstance(own, dict) else marks
-    return dumps({**made, "enqueued_at": at})
+    made["enqueued_at"] = at
+    made[KEY] = {**own, **marks} if isinstance(own, dict) else marks
+    _, after = complete(made, None)
+    return stamped(dumps(made), after, at)
 
 
 class Overlap:

@@ -1,7 +1,7 @@
 -- Enqueues or records one tick of a periodic job, unless that tick or a later one is done already.
 --
 -- KEYS  [1] last ticks   [2] jids of the latest jobs   [3] the entry's runs   [4] definitions
---       [5] the set of queue names   [6] the queue's list
+--       [5] the set of queue names   [6] the queue's list   [7] the queues with marked jobs
 -- ARGV  [1] name   [2] the tick, whole epoch seconds
 --       [3] a line for the runs   [4] how many lines to keep   [5] seconds until the runs expire
 --       [6] payload; '' enqueues nothing and only records the tick   [7] its jid   [8] its queue
@@ -16,6 +16,8 @@
 -- a script that fails, so the tick is recorded first, and the commands after it must not fail.
 -- The HDEL of nothing is for a full server: see retry.lua. The runs hold JSON lines, newest first;
 -- forkq/cron/history.py describes them.
+
+--- @include "marked"
 
 local name, tick = ARGV[1], tonumber(ARGV[2])
 local last = tonumber(redis.call('HGET', KEYS[1], name) or '')
@@ -40,6 +42,7 @@ if pushes then
   else
     outcome = 'enqueued'
     redis.pcall('SADD', KEYS[5], ARGV[8])
+    note_if_marked(KEYS[7], ARGV[8], ARGV[6])
     redis.pcall('HSET', KEYS[2], name, ARGV[7])
   end
 end

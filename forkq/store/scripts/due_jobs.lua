@@ -1,11 +1,13 @@
 -- Moves jobs that are due from a sorted set to their queues, and returns those to move next.
 --
 -- KEYS  [1] the schedule or retry set   [2] the set of queue names   [3] the dead set
---       [4] the set of the queues that have suspects   then per queue: its list, its list of suspects
+--       [4] the set of the queues that have suspects   [5] the queues with marked jobs
+--       [6] how jobs have ended   then per queue: its list, its list of suspects
 -- ARGV  [1] now, epoch seconds   [2] how many members to return at most   [3] and about how many bytes
---       then per job: number of its queue (0 buries it), 1 if it must run alone, its rank ('' if it was
---       returned whole), member, new payload. A member that was not returned whole is moved unchanged:
---       its beginning and its length stand in the place of the last two
+--       then per job: number of its queue (0 buries it, -1: it has expired), 1 if it must run alone, its
+--       rank ('' if it was returned whole), member, new payload (its class if it has expired). A member
+--       that was not returned whole is moved unchanged: its beginning and its length stand in the place of
+--       the last two
 -- Returns when the first job is due that is not among those returned, epoch seconds ('' if there is
 -- none, now if the script did not look), then the queues that refused jobs, then the members that
 -- are due now, in order of time. Of a member above 256 KiB it returns rank, length, beginning and end.
@@ -15,9 +17,13 @@
 -- fail after the removal, and adds the job elsewhere.
 
 local LARGE, HEAD, TAIL = 262144, 512, 4096
-local PLAIN, ALONE = 3, 4 -- the lists of queue q are KEYS[2 * q + PLAIN] and KEYS[2 * q + ALONE]
+local PLAIN, ALONE = 5, 6 -- the lists of queue q are KEYS[2 * q + PLAIN] and KEYS[2 * q + ALONE]
+local EXPIRED = -1
 local batches, refusing = {}, {}
 local unpack = table.unpack or unpack -- Lua 5.4 has the former
+
+--- @include "marked"
+--- @include "ended"
 
 local function is_refused(...)
   local reply = redis.pcall(...)
@@ -56,6 +62,7 @@ end
 local function move(queue, is_suspect, member, payload)
   if not member or redis.call('ZREM', KEYS[1], member) == 0 then return end
   if queue == 0 then return bury(payload) end
+  if queue == EXPIRED then return count_end(KEYS[6], 'expired', payload) end
   add(queue, is_suspect and ALONE or PLAIN, payload)
 end
 
@@ -66,6 +73,7 @@ local function push(key, batch)
   if not is_refused('LPUSH', KEYS[key], unpack(batch)) then
     local name = KEYS[2 * batch.queue + ALONE]:match('{queue:(.*)}:suspects$')
     redis.pcall('SADD', KEYS[batch.kind == ALONE and 4 or 2], name)
+    for _, payload in ipairs(batch) do note_if_marked(KEYS[5], name, payload) end
     return true
   end
 end
@@ -91,26 +99,5 @@ for key, batch in pairs(batches) do
   end
 end
 
-local function ends_of(rank, member)
-  return { rank, #member, member:sub(1, HEAD), member:sub(-TAIL) }
-end
-
--- One by one, because the size of a member is only known once it was read.
-local answer, most, bytes_left = { '', refusing }, tonumber(ARGV[2]), tonumber(ARGV[3])
-while true do
-  if #answer - 1 > most or bytes_left <= 0 then
-    answer[1] = ARGV[1]
-    break
-  end
-  local rank = #answer - 2
-  local found = redis.call('ZRANGE', KEYS[1], rank, rank, 'WITHSCORES')
-  if not found[1] then break end
-  if tonumber(found[2]) > tonumber(ARGV[1]) then
-    answer[1] = found[2]
-    break
-  end
-  local member = found[1]
-  answer[#answer + 1] = #member > LARGE and ends_of(rank, member) or member
-  bytes_left = bytes_left - #member
-end
+--- @include "due_jobs/next"
 return answer

@@ -2,15 +2,17 @@
 --
 -- KEYS  [1] the set or the list   [2] the set of queue names   [3] the dead set
 --       [4] the list that keeps what is deleted   [5] the index of such lists
---       [6] the set of queues with suspects   [7 ..] per queue: its list, the list of its suspects
+--       [6] the set of queues with suspects   [7] the queues with marked jobs   [8] how jobs have ended
+--       [9 ..] per queue: its list, the list of its suspects
 -- ARGV  [1] 'set' or 'list', the type of KEYS[1]
 --       [2] seconds for which deleted jobs are kept; 0: they are not   [3] a name for KEYS[1]
 --       [4] how many lists of deleted jobs there are, with this one
 --       [5] where the jobs of a list stood: so many entries were between them and its right end, and
 --       [6] they were among so many   [7] the queue whose suspects KEYS[1] has, '' for another list
 --       [8] the last of these; '': it is not known where they stand
---       then per job: its member; where to: the number of a key (7 and above: a list, 3: the dead set,
---       1: back to where it is), 0: nowhere; the new payload; its score, '' for the same; the queue
+--       then per job: its member; where to: the number of a key (9 and above: a list, 3: the dead set,
+--       1: back to where it is), 0: nowhere; the new payload (for 0: how it ends, if that counts); its
+--       score, '' for the same; the queue (for 0: its class)
 -- Returns for each job 1: done, 0: it was no longer there, -1: Redis refused its new place, so it was
 -- put back, or the set has its new payload already, -2: [8] is no longer there, so it is not known
 -- where the job is.
@@ -27,6 +29,8 @@ local unpack = table.unpack or unpack -- Lua 5.4 has the former
 
 --- @include "jobs_move/suspects"
 --- @include "jobs_move/list"
+--- @include "marked"
+--- @include "ended"
 
 -- The score of the member that was removed, or its place in a list; nothing if it was not there.
 local function take(member)
@@ -43,6 +47,7 @@ end
 local function put(to, payload, score, queue)
   if to == 3 then return not is_refused('ZADD', KEYS[3], score, payload) end
   redis.pcall('SADD', KEYS[2], queue)
+  note_if_marked(KEYS[7], queue, payload)
   if to % 2 == 0 then
     if add_suspect('LPUSH', KEYS[to], KEYS[6], queue, payload) then return true end
     to = to - 1
@@ -70,6 +75,7 @@ local function move(member, to, payload, score, queue)
   if not before then return 0 end
   if to == 0 then
     if kept_for > 0 then keep(member, before) end
+    if payload ~= '' then count_end(KEYS[8], payload, queue) end
   elseif not put(to, payload, score, queue) then
     back(member, before)
     return -1

@@ -2,7 +2,7 @@
 --
 -- KEYS  [1] the list that keeps them, score and member in turn   [2] the set or the list
 --       [3] the set of queue names   [4] the list of the queue's suspects   [5] the set of queues with
---       suspects; a set has no [4] and [5]
+--       suspects   [6] the queues with marked jobs; a set has no [4] to [6]
 -- ARGV  [1] 'set' or 'list', the type of KEYS[2]   [2] the queue, '' for a set
 -- Returns how many were put back. Of a list, the last one that was deleted comes first, so that the
 -- first one is fetched first. The score of a suspect is 'suspect', that of another job of a list ''.
@@ -11,8 +11,10 @@
 -- is for a full server: see retry.lua.
 
 --- @include "jobs_move/suspects"
+--- @include "marked"
 
 local function to_list(where, payload)
+  note_if_marked(KEYS[6], ARGV[2], payload)
   if where == 'suspect' and add_suspect('RPUSH', KEYS[4], KEYS[5], ARGV[2], payload) then return end
   redis.call('RPUSH', KEYS[2], payload)
 end

@@ -1,7 +1,7 @@
 -- Puts a page that another shard has taken (move_take.lua) into its place here, once.
 --
 -- KEYS  [1] the hash of what has arrived   [2] the place of the jobs   [3] the set of queue names
---       [4] the set of the queues that have suspects
+--       [4] the set of the queues that have suspects   of jobs in a list: [5] the queues with marked jobs
 --       for periodic jobs [2] has the definitions, then: [5] last ticks   [6] jids of the latest jobs
 --       [7] the names of the paused ones
 -- ARGV  [1] the queue   [2] the name of the move   [3] the number of the page   [4] what is in it
@@ -21,10 +21,13 @@ local latest = redis.call('HGET', KEYS[1], field) or '0 '
 if latest == page then return 0 end
 if number <= tonumber(latest:match('^%d+')) then return -1 end
 
+--- @include "marked"
+
 local function add_to_list()
   redis.call('RPUSH', KEYS[2], unpack(ARGV, 5))
   redis.pcall('SADD', KEYS[3], ARGV[1])
   if kind == 'suspects' then redis.pcall('SADD', KEYS[4], ARGV[1]) end
+  for i = 5, #ARGV do note_if_marked(KEYS[5], ARGV[1], ARGV[i]) end
 end
 
 local function add_periodic()

@@ -1,0 +1,112 @@
+"""Ending the jobs that have expired where they wait, in the leader's clock.
+
+A child ends the expired job that it fetches. But a queue may be paused, or a rate may let one job
+through a minute. So the leader looks into each queue that may have marked jobs when the first one
+there expires, one page at a time. What a leader has not done when it dies, the next one does.
+"""
+
+from __future__ import annotations
+
+from math import inf, isinf
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from ..store.connection import Command, RedisConnection
+from ..store.scripts import EXPIRED_JOBS, MARKED_LOOK
+from ..store.steps import checked
+from ..wire.keys import Keys
+from ..wire.printable import shown_name
+from ..wire.times import now
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+# What one script looks at: so small that it delays others by some milliseconds at most.
+_PAGE: Final = 1000
+_BYTES: Final = 1 << 20
+# Seconds until a queue is looked at again: at least, and where none of its jobs expires. A long
+# queue is looked at for a small part of the time only.
+_SHORTEST_PAUSE: Final = 1.0
+_IDLE_PAUSE: Final = 60.0
+_PART: Final = 1 / 50
+
+
+class _QueueLook:
+    """One look into one queue: its suspects, then its list. ``score``: why it began. ``earliest``:
+    when the first of the jobs expires that were looked at and left there."""
+
+    def __init__(self, queue: str, score: float, keys: Keys) -> None:
+        self.queue = queue
+        self.score = score
+        self.lists = [keys.suspects(queue), keys.queue(queue)]
+        self.read = 0
+        self.ended = 0
+        self.earliest = inf
+        self.began = monotonic()
+
+    def next_look(self) -> float:
+        """When to look again, epoch seconds."""
+        pause = (monotonic() - self.began) / _PART
+        if isinf(self.earliest):
+            return now() + max(pause, _IDLE_PAUSE)
+        return max(self.earliest, now() + max(pause, _SHORTEST_PAUSE))
+
+
+class ExpiredJobs:
+    """Ends expired jobs in queues, a page at a time."""
+
+    def __init__(self, keys: Keys, connection: RedisConnection, log: FilteringBoundLogger) -> None:
+        self._keys = keys
+        self._connection = connection
+        self._log = log
+        self._look: _QueueLook | None = None
+        self._first: tuple[str, float] | None = None
+        self._watch = False
+
+    def load(self, watch: bool) -> None:
+        """Reads which queue is to be looked at next, and when."""
+        self._watch = watch
+        caching: list[Command] = [("CLIENT", "CACHING", "YES")] if watch else []
+        asked = ("ZRANGE", self._keys.marked, 0, 0, "WITHSCORES")
+        found = checked(self._connection.pipeline([*caching, asked]))[-1]
+        self._first = None
+        for name, score in found:
+            self._first = (name.decode("utf-8", "surrogateescape"), float(score))
+
+    def next_due(self) -> float | None:
+        """When to look, epoch seconds: at once, while a look is not at its end."""
+        if self._look is not None:
+            return 0.0
+        return None if self._first is None or isinf(self._first[1]) else self._first[1]
+
+    def work(self) -> None:
+        """Looks at one page, or ends a look."""
+        if self._look is None:
+            if self._first is not None:
+                self._look = _QueueLook(*self._first, self._keys)
+        elif self._look.lists:
+            self._look_at_page(self._look)
+        else:
+            self._end(self._look)
+
+    def _look_at_page(self, look: _QueueLook) -> None:
+        names = (look.lists[0], self._keys.totals("ends"))
+        arguments = (look.read, _PAGE, _BYTES)
+        left, ended, earliest, more = self._connection.script(EXPIRED_JOBS, names, arguments)
+        look.read += left
+        look.ended += ended
+        if earliest:
+            look.earliest = min(look.earliest, float(earliest))
+        if not more:
+            look.read = 0
+            del look.lists[0]
+
+    def _end(self, look: _QueueLook) -> None:
+        keys, queue = self._keys, look.queue
+        names = (keys.marked, keys.queue(queue), keys.suspects(queue), keys.inflight(queue))
+        arguments = (queue, look.score, look.next_look())
+        self._connection.script(MARKED_LOOK, names, arguments)
+        self._look = None
+        if look.ended:
+            self._log.info("jobs expired in a queue", queue=shown_name(queue), jobs=look.ended)
+        self.load(self._watch)  # the server does not report this clock's own change

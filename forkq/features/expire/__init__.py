@@ -1,0 +1,1 @@
+"""Jobs that are worth nothing after a time: ``expires_in``."""

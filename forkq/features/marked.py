@@ -1,0 +1,98 @@
+"""Marked jobs: what their features need stands in the payload, as the last key but for what others
+add behind it. Values, without I/O.
+
+A job is marked if its payload's ``forkq`` has the key ``needs``. What a child, the clock or a
+person does with it goes by the parts of its features; ``forkq/features/ways.py`` has all ways in
+which a job ends or goes on.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+from ..errors import InvalidJob, shown
+from ..wire.marks import KEY, NEEDS, VERSION
+from ..wire.payload import Payload, dumps, encode, loads
+from .expire import parts as expire
+
+# The end of a job that is neither done nor failed: its outcome in logs and statistics.
+EndOutcome: TypeAlias = Literal["expired"]
+
+# Bytes of JSON that the needs of a job may have: scripts look for them at the end of a payload.
+MOST: Final = 2048
+_LONGEST_NAME: Final = 200  # characters
+_MOVABLE: Final = frozenset((expire.EXPIRES_AT,))
+# The lowest version of forkq's payloads that knows each need.
+_VERSIONS: Final = {expire.EXPIRES_AT: 1}
+
+
+def complete(job: Payload, at: float | None) -> tuple[bool, float]:
+    """Makes of the options of a job's features what its payload has, as its last key. ``at``: when
+    it is due (epoch seconds; None: now). Returns whether it is marked, and the seconds that
+    push.lua adds to Redis's time in the place of the placeholder. Raises InvalidJob."""
+    marks = job.pop(KEY)
+    needs = marks.get(NEEDS) if type(marks) is dict else None
+    if type(needs) is not dict:
+        job[KEY] = marks
+        return False, 0.0
+    needs = dict(needs)
+    after = expire.promise(job, needs, at)
+    known = marks.get("v")
+    marks = {name: value for name, value in marks.items() if name not in ("v", NEEDS)}
+    if needs:
+        lowest = max(_version(needs), known if type(known) is int else 0)
+        marks |= {"v": lowest, NEEDS: needs}
+        _check_size(job, needs)
+    if marks:
+        job[KEY] = marks
+    return bool(needs), after
+
+
+def stamped(payload: bytes, after: float, at: float) -> bytes:
+    """The payload with the moment ``after`` seconds from ``at`` in the place of the placeholder:
+    what push.lua makes of it in Redis's time."""
+    if not after:
+        return payload
+    return payload.replace(expire.MOMENT, encode(at + after))
+
+
+def enqueued(payload: bytes, at: float, *, after: float) -> bytes:
+    """The payload of a push that has waited until ``at``: that was no time in its queue."""
+    job = loads(payload.replace(expire.MOMENT, b"0") if after else payload)
+    job["enqueued_at"] = at
+    if after:
+        job[expire.EXPIRY] = job[KEY][NEEDS][expire.EXPIRES_AT] = msgspec.Raw(expire.MOMENT)
+    return dumps(job)
+
+
+def outcome_at_start(needs: dict[str, Any], at: float) -> EndOutcome | None:
+    """How the job ends instead of being run at ``at``, epoch seconds; None if it is run."""
+    return "expired" if expire.is_over(needs, at) else None
+
+
+def can_move(needs: dict[str, Any]) -> bool:
+    """Whether the job may move to another shard: nothing that its features have in Redis would stay
+    behind."""
+    return _MOVABLE.issuperset(needs)
+
+
+def name_of(job: Payload) -> str:
+    """The class under which the job's end counts, as people know it."""
+    return str(job.get("wrapped") or job["class"])[:_LONGEST_NAME]
+
+
+def _version(needs: dict[str, Any]) -> int:
+    """What a child must know to run a job with these needs. One that another program wrote, and
+    that this forkq does not know, is for a newer one."""
+    return max(_VERSIONS.get(name, VERSION + 1) for name in needs)
+
+
+def _check_size(job: Payload, needs: dict[str, Any]) -> None:
+    size = len(encode(needs))
+    if size > MOST:
+        raise InvalidJob(
+            f"job {shown(job.get('class'))}: what its features need has {size:,} bytes, and the "
+            f"most is {MOST:,}"
+        )
