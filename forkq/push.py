@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dis import opmap
 from functools import lru_cache
 from types import FrameType
@@ -133,11 +133,15 @@ class Parameters:
         )
 
     def __str__(self) -> str:
-        return str(self._signature)
+        bare = (p.replace(annotation=p.empty) for p in self._signature.parameters.values())
+        return str(inspect.Signature([*bare]))
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
         """The positional arguments for the payload. Raises TypeError if they do not fit."""
-        bound = self._signature.bind(*args, **kwargs)
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(self._misnamed(len(args), kwargs) or str(error)) from None
         named = [
             name for name in bound.arguments if self._signature.parameters[name].kind in _NAMED
         ]
@@ -149,6 +153,22 @@ class Parameters:
         if bound.kwargs:  # one was given by name, after one that was not given
             bound.apply_defaults()
         return list(bound.args)
+
+    def _misnamed(self, given: int, kwargs: Mapping[str, Any]) -> str:
+        """Which names are no parameters, and which arguments are missing beside the first
+        ``given`` ones: Python would name one of both. "" if each name is a parameter."""
+        parameters = self._signature.parameters
+        left = [name for name in self.names[given:] if name not in kwargs and name in parameters]
+        said = [_no_such(name, left) for name in kwargs if name not in parameters]
+        if not said or any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+            return ""
+        missing = [repr(name) for name in left if parameters[name].default is inspect._empty]
+        return "; ".join([*said, f"missing: {', '.join(missing)}"] if missing else said)
+
+
+def _no_such(name: str, left: Iterable[str]) -> str:
+    near = nearest(name, left)
+    return f"there is no {name!r}" + (f" (is {near!r} meant?)" if near else "")
 
 
 def _arity(signature: inspect.Signature) -> tuple[int, float]:
@@ -252,9 +272,13 @@ class Pusher(Generic[P]):
         if (caller := sys._getframe(1)).f_code.co_flags & _ASYNC:
             _refuse_await(self.name, caller)
         checked: list[list[Any]] = []
+        if isinstance(rows, str | bytes | Mapping) or not isinstance(rows, Iterable):
+            raise self._no_rows(rows)
         with in_row(checked):
-            for row in _iterator(self.name, rows):
-                checked.append(self._bind(_row(self.name, row), {}))  # noqa: PERF401 - counts rows
+            for row in rows:
+                if not isinstance(row, list | tuple):
+                    raise self._no_rows(row, self._parameters.names)
+                checked.append(self._bind(tuple(row), {}))
         when = {} if at is None else {"at": at}
         return default().push_bulk({**self._options, "class": self.name, "args": checked, **when})
 
@@ -287,6 +311,18 @@ class Pusher(Generic[P]):
         own program knows may be defined, and called as a function."""
         self._template = with_defaults({**self._options, "class": self.name, "args": []})
         return self._template
+
+    def _no_rows(self, found: object, names: Sequence[str] = ()) -> InvalidJob:
+        """The error for what is no list of rows, or no row of arguments with these ``names``. Its
+        value may be a secret, and is not shown."""
+        kind, values = type(found).__name__, ", ".join(f"row[{name!r}]" for name in names)
+        remedy = (
+            f": write [[{values}] for row in rows]" if isinstance(found, dict) and names else ""
+        )
+        return InvalidJob(
+            f"job {self.name!r} takes {self._parameters}: perform_bulk takes lists of arguments in "
+            f"that order, as in [[1], [2]]; this is of type {kind}{remedy}"
+        )
 
     def _push_at(self, moment: Moment, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
         return default().push({**self._payload(args, kwargs), "at": _moment(moment)}) or ""
@@ -444,24 +480,3 @@ def _moment(moment: Moment) -> Moment:
     """Returns ``moment``. Raises InvalidJob if it is no time: None must not mean now."""
     due(moment)
     return moment
-
-
-def _iterator(name: str, rows: Iterable[Any]) -> Iterator[Any]:
-    try:
-        return iter(rows)
-    except TypeError:
-        raise _no_rows(name, rows) from None
-
-
-def _row(name: str, row: Any) -> tuple[Any, ...]:
-    if not isinstance(row, list | tuple):
-        raise _no_rows(name, row)
-    return tuple(row)
-
-
-def _no_rows(name: str, found: object) -> InvalidJob:
-    """The error for rows that are no rows. Their value may be a secret, and is not shown."""
-    kind = type(found).__name__
-    return InvalidJob(
-        f"job {name!r}: perform_bulk takes argument lists, as in [[1], [2]]; this is of type {kind}"
-    )

@@ -111,13 +111,50 @@ def test_bulk_pushes_rows_in_one_go(pushed: FakeClient) -> None:
     assert pushed.last["at"] == 60
 
 
-@pytest.mark.parametrize("rows", [7, [7], ["ab"]])
+@pytest.mark.parametrize("rows", [7, [7], ["ab"], "ab", {"n": [1]}, [{"n": 1}]])
 def test_rows_that_are_no_lists_are_refused(rows: Any, pushed: FakeClient) -> None:
     class Bulk(forkq.Job, name="B"):
         def perform(self, n: int) -> None: ...
 
-    with pytest.raises(InvalidJob, match=r"'B': perform_bulk takes argument lists, as in \[\[1\]"):
+    with pytest.raises(InvalidJob, match=r"'B' takes \(n\): perform_bulk takes lists of arg"):
         cast("Any", Bulk).perform_bulk(rows)
+    assert not pushed.pushed
+
+
+def test_rows_that_are_dicts_are_answered_with_what_to_write(pushed: FakeClient) -> None:
+    """Their keys may be in any order."""
+
+    class Bulk(forkq.Job, name="B"):
+        def perform(self, user: int, mode: str = "x") -> None: ...
+
+    with pytest.raises(InvalidJob) as caught:
+        cast("Any", Bulk).perform_bulk([(1,), {"mode": "y", "user": 1}])
+    assert str(caught.value) == (
+        "row 1 (the first is 0): job 'B' takes (user, mode='x'): perform_bulk takes "
+        "lists of arguments in that order, as in [[1], [2]]; this is of type dict: write "
+        "[[row['user'], row['mode']] for row in rows]"
+    )
+    assert not pushed.pushed
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ({"user": 5}, "there is no 'user' (is 'user_id' meant?); missing: 'user_id'"),
+        ({"user_id": 5, "mod": 1}, "there is no 'mod' (is 'mode' meant?)"),
+        ({"zzz": 5, "yyy": 6}, "there is no 'zzz'; there is no 'yyy'; missing: 'user_id'"),
+        ({}, "missing a required argument: 'user_id'"),
+    ],
+)
+def test_a_wrong_name_is_named_beside_what_is_missing(
+    names: dict[str, Any], said: str, pushed: FakeClient
+) -> None:
+    class Named(forkq.Job, name="N"):
+        def perform(self, user_id: int, mode: str = "x") -> None: ...
+
+    with pytest.raises(InvalidJob) as caught:
+        cast("Any", Named).perform_async(**names)
+    assert str(caught.value) == f"job 'N' takes (user_id, mode='x'): {said}"
     assert not pushed.pushed
 
 
@@ -245,7 +282,7 @@ def push(request: pytest.FixtureRequest) -> Any:
 def test_a_call_that_does_not_fit_is_refused_when_pushed(
     push: Callable[..., str], pushed: FakeClient, args: Any, kwargs: Any
 ) -> None:
-    with pytest.raises(InvalidJob, match=r"job 'F' takes \(a: 'int', b: 'int' = 1"):
+    with pytest.raises(InvalidJob, match=r"job 'F' takes \(a, b=1, c=2\): "):
         push(*args, **kwargs)
     assert pushed.pushed == []
 
