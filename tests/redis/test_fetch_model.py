@@ -323,10 +323,9 @@ class Machine(RuleBasedStateMachine):
 
     @rule(name=QUEUE, burst=st.one_of(st.integers(1, 5), st.just("none")))
     def change_rate(self, name: str, burst: int | str) -> None:
-        """The tokens in the bucket stay, up to the new burst."""
+        """The tokens in the bucket stay. A fetch counts at most a burst of them; a burst that no
+        fetch has spent from changes nothing."""
         queue = self.model.queues[name]
-        if queue.tokens is not None and queue.rule("burst") is not None:
-            queue.tokens = min(queue.tokens, queue.left())
         queue.changed["burst"] = burst
         rate = "none" if burst == "none" else f"1/{SECONDS}"
         self.redis.hset(KEYS.control(name), mapping={"rate": rate, "burst": burst})
