@@ -51,7 +51,8 @@ def payload_of(pushed: testing.RecordedJobs) -> dict[str, Any]:
     newer one."""
     usual = {"class", "args", "jid", "created_at", "enqueued_at", "queue", "retry"}
     found = {key: value for key, value in pushed[-1].payload.items() if key not in usual}
-    assert found["forkq"].pop("v") == VERSION + 1
+    if "forkq" in found:
+        assert found["forkq"].pop("v") == VERSION + 1
     return found
 
 
