@@ -36,10 +36,10 @@ class Stats:
     """All figures.
 
     Since the first job: ``processed`` (failed ones included), ``failed``, and ``ran_twice`` (jobs
-    that ran again elsewhere because their host was cut off), and how many ``ended`` otherwise than
-    done or failed, by outcome (``expired``). As of now: ``processes``, jobs that
-    run (``busy``), that are ``scheduled``, that wait for a ``retry``, and that are ``dead``.
-    ``busy`` and ``processes`` are as of the last heartbeats.
+    that two hosts ran, one of which was cut off; a run that a crash has ended is not counted), and
+    how many ``ended`` otherwise than done or failed, by outcome (``expired``). As of now:
+    ``processes``, jobs that run (``busy``), that are ``scheduled``, that wait for a ``retry``, and
+    that are ``dead``. ``busy`` and ``processes`` are as of the last heartbeats.
     """
 
     processed: int

@@ -275,7 +275,6 @@ class Child:
 
     def _lead(self, until: float) -> None:
         if set_leader_until(until):
-            self._log.info("leading: this child is the leader of all")
             self._election.won()
 
     def _run_suspects(self, *, on: bool) -> None:

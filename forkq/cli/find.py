@@ -98,7 +98,7 @@ def find(jid: str, wants_json: bool, **flags: Any) -> int:
     what = shown_name(jid)
     echo(f"{what} is nowhere: {why_nowhere(jid)}")
     for found in again.values():
-        echo(f"it ran twice: {ran_twice_text(found)}")
+        echo(f"it ran on two hosts: {ran_twice_text(found)}")
     return 1
 
 
@@ -183,8 +183,8 @@ def ran_twice(jid: str, where: Server | Servers) -> dict[str, Any]:
 
 
 def ran_twice_text(found: Mapping[str, Any]) -> str:
-    """That a job ran twice, in words, such as "also in web1:4711:3f6c, which was cut off from
-    Redis; it knew at ..."."""
+    """Where else a job ran, in words, such as "also in web1:4711:3f6c, which was cut off from
+    Redis: it noticed at ..."."""
     return (
         f"also in {shown_name(found['identity'])}, which was cut off from Redis: it noticed at "
         f"{timestamp(found['at'])}"

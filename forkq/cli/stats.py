@@ -24,7 +24,7 @@ from .output import as_json, echo, facts, printed, table
 
 _INCLUDED: Final = (
     "processed: failed runs included, as in `forkq status`\n"
-    "ran twice: jobs that were taken over while they ran, from a host that was cut off"
+    "ran on two hosts: taken over from one that was cut off and ran them on; no crashes"
 )
 _OF_HEARTBEATS: Final = "processed, failed, busy and processes: as of the last heartbeats"
 _OF_NOW: Final = (
@@ -73,7 +73,7 @@ def _counts(found: api.Stats) -> str:
     counts = {
         "processed": found.processed,
         "failed": found.failed,
-        "ran twice": found.ran_twice,
+        "ran on two hosts": found.ran_twice,
         **found.ended,
         "busy": found.busy,
         "enqueued": found.enqueued,

@@ -26,7 +26,7 @@ SLACK = 3.0
 FORBIDDEN = frozenset(
     {
         "a processor died; replaced",
-        "ran twice",
+        "ran on two hosts",
         "redis went back in time: what it had confirmed is gone",
         "lease lost: others were given the job",
         "cannot boot; giving up",

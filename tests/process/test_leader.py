@@ -13,7 +13,7 @@ import psutil
 import pytest
 from redis import Redis
 
-from tests.process.shared import measured, push, workers
+from tests.process.shared import json_log, measured, push, workers
 from tests.support.server import Server
 from tests.support.tree import ForkqTree, StartTree
 from tests.support.waiting import PATIENCE, wait_until, within
@@ -156,6 +156,17 @@ def test_one_child_of_two_trees_leads_and_its_handlers_run_once(
     wait_until(lambda: len(leader_journal.recorded("leads")) > 100, what="half a second of leading")
     assert {pid for pid, _ in leader_journal.recorded("leads")} == {pair.leader}
     assert [pid for pid, _ in leader_journal.recorded("elected")] == [pair.leader]
+
+
+def test_one_line_of_the_log_says_who_leads(
+    redis: Redis, redis_server: Server, tree: StartTree, leader_journal: LeaderJournal
+) -> None:
+    """The clock's, which holds the lease; `forkq.is_leader` is true in a child of its tree."""
+    forkq = tree(redis_server, app=APP, args=["--log-format", "json"], env=leader_journal.env)
+    leader_journal.wait_leader(workers(forkq))
+    assert forkq.stop() == 0
+    said = [line["event"] for line in json_log(forkq) if "lead" in line["event"]]
+    assert said == ["this clock leads", "this clock no longer leads"]
 
 
 def test_when_the_leading_child_is_killed_another_child_of_its_tree_leads(

@@ -228,7 +228,7 @@ def test_a_host_that_was_cut_off_and_comes_back_changes_nothing(
     proxy.restore()
     journal.wait("lost", [jid], deadline=20)
     (folder / "far").touch()
-    [line] = wait_events(cut_off, "ran twice")
+    [line] = wait_events(cut_off, "ran on two hosts")
     assert line["job"] == f"Long {jid}"
     wait_until(lambda: redis.get(Keys().ran_twice) == b"1", deadline=15, what="the count")
     shown = wait_until(
@@ -250,7 +250,7 @@ def test_a_host_that_was_cut_off_and_comes_back_changes_nothing(
     wait_until(lambda: redis.scard("processes") == 2, what="both on the list of processes")
     assert (near.stop(), cut_off.stop()) == (0, 0)
     assert redis.get(Keys().ran_twice) == b"1"
-    assert len(wait_events(cut_off, LOST)) == len(wait_events(cut_off, "ran twice")) == 1
+    assert len(wait_events(cut_off, LOST)) == len(wait_events(cut_off, "ran on two hosts")) == 1
 
 
 def test_a_child_that_cannot_beat_keeps_its_job_while_its_host_is_there(

@@ -420,7 +420,7 @@ def test_suspects_are_told_with_the_jobs_of_their_queue(redis: Redis, shell: She
     assert shell("find s") == 0
     assert "runs_alone" in shell.out
     assert shell("stats") == 0
-    assert "enqueued   3" in shell.out
+    assert "enqueued          3" in shell.out
     assert shell("queues show mail") == 0
     assert "suspects      1" in shell.out
     assert shell("queues --json") == 0

@@ -34,7 +34,7 @@ from tests.support.server import Server
 from tests.support.waiting import wait_until
 
 LIST, INFLIGHT, NOTE = "queue:q", "{queue:q}:inflight", Keys().lost(IDENTITY)
-TAKEN, TWICE = "lease lost: others were given the job", "ran twice"
+TAKEN, TWICE = "lease lost: others were given the job", "ran on two hosts"
 
 
 @pytest.fixture

@@ -111,4 +111,4 @@ class LostLeases:
             name, _, jid = job.rpartition(" ")
             self._ran_twice[name] += 1
             self._untold[jid] = now()
-        self._log.warning("ran twice", job=job)
+        self._log.warning("ran on two hosts", job=job)
