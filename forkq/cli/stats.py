@@ -23,7 +23,7 @@ from .options import WholeNumber, configuration, connected, finds_redis, json_op
 from .output import as_json, echo, facts, printed, table
 
 _INCLUDED: Final = (
-    "processed: failed runs included, as in `forkq status`\n"
+    "processed: failed runs included, as in `forkq status`; a killed process takes along its last\n"
     "ran on two hosts: taken over from one that was cut off and ran them on; no crashes"
 )
 _OF_HEARTBEATS: Final = "processed, failed, busy and processes: as of the last heartbeats"
