@@ -62,16 +62,20 @@ def restart(wait: bool, **flags: Any) -> int:
     """Replace the children one by one, with new code and configuration.
 
     A child in a fresh interpreter tries them first. If it fails, the old children go on.
+    In small mode (`processes = "one"`) running jobs end, and the process loads the new code.
     """
     config = _configuration(**flags)
     master = _master(config)
+    is_one = _is_one_process(read_status(config, master))
     asked_at = time.monotonic()
     _send(master, signal.SIGUSR2)
-    click.echo(f"forkq {master.pid} restarts its children")
+    how = ": its jobs end, then it loads the new code" if is_one else " its children"
+    click.echo(f"forkq {master.pid} restarts{how}")
     if wait:
         state = _await_restart(config, master, asked_at)
         stays = "; the tree stays quiet, and fetches no jobs" if state == "quiet" else ""
-        click.echo(f"every child is new{stays}")
+        done = "the process has loaded the new code" if is_one else "every child is new"
+        click.echo(f"{done}{stays}")
     return 0
 
 
@@ -237,6 +241,11 @@ def _await_restart(config: Config, master: psutil.Process, asked_at: float) -> s
     if outcome["state"] == "rolled back":
         raise ForkqError(f"rolled back, the old children go on: {outcome['reason'].strip()}")
     return str(found["state"])
+
+
+def _is_one_process(found: dict[str, Any] | None) -> bool:
+    """Whether the children of the tree are threads of its master."""
+    return found is not None and any(one["pid"] == found["pid"] for one in found["children"])
 
 
 def _until(condition: Callable[[], bool], limit: float | None) -> bool:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from .. import registry
 from ..config.config import Config
 from ..errors import CannotBoot, CannotStartYet, ForkqError
 from ..runtime import log as process_log
@@ -110,8 +111,18 @@ class OneProcess:
             reason = str(error) if isinstance(error, ForkqError) else app_traceback(error)
             kind = CannotBoot if is_lasting(error) else CannotStartYet
             raise kind(f"cannot boot: {reason}") from None
+        self._warn_of_hard_timeouts()
         self._clock = ChildThread(self._config, clock_slot, self._log, quiet=self._quiet)
         self._notifier.back()
+
+    def _warn_of_hard_timeouts(self) -> None:
+        """Names the jobs whose definition asks for what this process cannot do."""
+        specs = filter(None, map(registry.find, sorted(registry.with_time_limit)))
+        if named := [spec.name for spec in specs if spec.options.get("hard_timeout")]:
+            self._log.warning(
+                "one process ends no job at its hard_timeout: it only logs that the job goes on",
+                jobs=named,
+            )
 
     def run(self) -> int:
         """Runs jobs until it is told to stop. Returns the exit code, with which the process must
@@ -126,6 +137,7 @@ class OneProcess:
                 self._child_handle.send(Stop(time.monotonic() + self._config.timeout))
             if self._embedded is not None:
                 self._embedded.check()
+            self._display.measure(self._child_handle)
             self._show_state()
             self._set_alarm()
         return self._finish()

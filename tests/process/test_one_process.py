@@ -17,6 +17,7 @@ from forkq.wire.times import now
 from tests.process.shared import (
     APP,
     Journal,
+    json_log,
     leased,
     payloads,
     push,
@@ -57,6 +58,37 @@ def test_one_process_runs_jobs_and_moves_due_ones(
     assert forkq.stop() == 0
     forkq.assert_gone()
     assert "Traceback" not in forkq.log_text()
+
+
+def test_its_memory_is_shown(redis_server: Server, tree: StartTree, journal: Journal) -> None:
+    """Once: the clock is in the same process."""
+    forkq = started(tree, redis_server, journal)
+    child, clock = wait_until(
+        lambda: found if (found := forkq.status()["children"])[0]["memory"] else [],
+        what="its memory",
+    )
+    assert child["memory"]["used"] > 10 << 20
+    assert clock["memory"] is None
+    row = next(line for line in forkq.run("status").stdout.splitlines() if "default.0" in line)
+    assert row.count("MB ") == 2  # RSS and PSS
+
+
+def test_a_job_that_wants_a_hard_time_out_is_named_at_the_start(
+    redis_server: Server, tree: StartTree
+) -> None:
+    app = """
+        import forkq
+
+        @forkq.job(hard_timeout=60)
+        def ends_hard() -> None: ...
+
+        @forkq.job(timeout=5)
+        def ends_softly() -> None: ...
+    """
+    forkq = tree(redis_server, app=app, args=[*ONE, "--log-format", "json"])
+    [line] = [line for line in json_log(forkq) if "hard_timeout" in line["event"]]
+    assert line["jobs"] == ["jobs.ends_hard"]
+    assert forkq.stop() == 0
 
 
 def test_a_stop_returns_what_runs_beyond_its_time(
@@ -134,6 +166,10 @@ def test_a_restart_loads_new_code_in_the_same_process(
     (forkq.cwd / "jobs.py").write_text(code)
     done = forkq.run("restart", "--wait")
     assert done.returncode == 0, f"{done.stderr}{forkq.log_text()}"
+    assert done.stdout == (
+        f"forkq {pid} restarts: its jobs end, then it loads the new code\n"
+        "the process has loaded the new code\n"
+    )
     assert journal.jids("end") == {jid}
     second = push(redis_server, "Quick", 0)
     journal.wait("new", [second])
