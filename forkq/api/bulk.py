@@ -268,15 +268,13 @@ def undo(
     Raises ForkqError if Redis keeps nothing under this token: the time is over, or they
     were put back. Raises ServerUnavailable.
     """
-    servers = (where,) if isinstance(where, Server) else tuple(where or all_servers())
-    kept = first_found(servers, lambda server: _kept(server, token))
+    kept = first_found(where or all_servers(), lambda server: _kept(server, token))
     if kept is None:
         raise ForkqError(
             f"nothing is kept under {token!r}: the {UNDO_TIME} are over, or it was put back"
         )
-    others = (server for server in servers if kept.is_part_on(server))
     done = _restore(token, kept, progress)
-    for more in filter(None, (_kept(server, token) for server in others)):
+    for more in filter(None, (_kept(server, token) for server in kept.other_parts())):
         told = None if progress is None else partial(_tell, progress, done)
         done = _together(done, _restore(token, more, told))
     return done
@@ -290,11 +288,12 @@ class _Deleted(NamedTuple):
     place: str
     lists: int
 
-    def is_part_on(self, server: Server) -> bool:
-        """Whether these are jobs of a spread queue that has another part on that server."""
+    def other_parts(self) -> list[Server]:
+        """The servers with the other parts of a spread queue."""
         location, _, queue = self.place.partition(" ")
-        parts = self.server.parts_of(queue) if location == "queued" else ()
-        return server is not self.server and server.name in parts
+        if location != "queued" or len(self.server.parts_of(queue)) == 1:
+            return []
+        return [one for one in all_servers().parts_of(queue) if one.name != self.server.name]
 
 
 def _kept(server: Server, token: str) -> _Deleted | None:

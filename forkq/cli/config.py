@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -15,6 +16,7 @@ from ..config.config import Config
 from ..config.effective import Effective, effective
 from ..config.limit_tables import warnings
 from ..config.shards import Shard
+from ..config.spread import parts_by_queue
 from ..cron.entry import Entry
 from ..cron.zones import zone_of
 from ..errors import ConfigError
@@ -135,6 +137,7 @@ def _summary(found: Config) -> str:
         ("app", ", ".join(found.app) or "none: name one with -r"),
         ("redis", redacted_url(found.redis.url)),
         *(("shard", _shown_shard(shard)) for shard in found.shards[1:]),
+        *(("spread", _shown_parts(*each)) for each in parts_by_queue(found.shards).items()),
         ("pidfile", found.pidfile),
         ("timeout", f"{found.timeout:g} s"),
         *(("capsule", _shown_capsule(capsule)) for capsule in found.capsules),
@@ -147,6 +150,10 @@ def _summary(found: Config) -> str:
 def _shown_shard(shard: Shard) -> str:
     place = " ".join(part for part in (redacted_url(shard.url), shard.prefix) if part)
     return f"{shard.name}: {place}: {' '.join(shard.queues) or 'no queue'}"
+
+
+def _shown_parts(queue: str, parts: Sequence[str]) -> str:
+    return f"{queue}: {' '.join(parts)} (order holds within each of them only)"
 
 
 def _shown_capsule(capsule: Capsule) -> str:

@@ -261,6 +261,11 @@ class Config:
         return list(parts_by_queue(self.shards))
 
     @property
+    def queues_in_parts(self) -> tuple[str, ...]:
+        """The queues of ``[spread]`` that have a part on the shard at ``redis.url``."""
+        return next((shard.spread for shard in self.shards if shard.name == self.shard), ())
+
+    @property
     def own_capsules(self) -> list[Capsule]:
         """The capsules as the file has them; ``capsules`` has each once for each of its shards."""
         found: dict[str, Capsule] = {}

@@ -12,8 +12,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 from ..config.config import Config
+from ..config.shards import parts_of
 from ..errors import MalformedPayload
+from ..limits.overrides import in_force
 from ..limits.patterns import matches_any
+from ..limits.rules import NO_RULES
 from ..wire.keys import keys_of
 from ..wire.payload import loads_head
 from ..wire.printable import shown_name
@@ -65,6 +68,43 @@ def moves(server: ExaminedServer) -> Finding:
     what = f"jobs are on their way to another shard: {listed(_sizes(sizes))}"
     remedy = "if no `forkq shards move` runs for them, run it again: it goes on where it stopped"
     return Finding("warn", "moves", what, "no worker sees them", remedy)
+
+
+def strays(server: ExaminedServer, config: Config) -> Finding:
+    """Which queues have jobs here although the configuration has them on other shards."""
+    elsewhere = {
+        name: size
+        for name, size in _totals(_waiting(server)).items()
+        if config.shard not in [shard.name for shard in parts_of(config.shards, name)]
+    }
+    if not elsewhere:
+        return Finding("ok", "strays", "no job waits here of a queue that is on another shard")
+    what = f"jobs wait here of queues that are on another shard: {listed(_sizes(elsewhere))}"
+    why = "a child that works on the queue here runs them; without one they wait for ever"
+    target = parts_of(config.shards, name := min(elsewhere))[0].name
+    return Finding("warn", "strays", what, why, f"forkq shards move {shown_name(name)} {target}")
+
+
+def spread(server: ExaminedServer, config: Config) -> Finding:
+    """Which queues have a part here, and whether a rule that was set at run time counts in that
+    part alone."""
+    queues = config.queues_in_parts
+    found = server.connection.pipeline([("HGETALL", server.keys.control(name)) for name in queues])
+    ruled = [name for name, rules in zip(queues, found, strict=True) if _has_rule(rules)]
+    if ruled:
+        what = f"a limit or a rate was set at run time for {listed(map(shown_name, ruled))}"
+        why = "it counts the jobs of this part alone, as each part does for itself"
+        return Finding("warn", "spread", what, why, f"forkq limits reset {shown_name(ruled[0])}")
+    what = f"parts of {listed(map(shown_name, queues))}: order holds within this part, not over all"
+    return Finding("ok", "spread", what if queues else "no spread queue has a part here")
+
+
+def _has_rule(reply: Any) -> bool:
+    """Whether the rules of a queue that were changed at run time have a limit or a rate."""
+    if isinstance(reply, Exception):
+        raise reply
+    rules = in_force(NO_RULES, reply)
+    return rules.limit is not None or rules.rate is not None
 
 
 def _sizes(counts: Mapping[str, int]) -> Iterator[str]:

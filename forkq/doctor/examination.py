@@ -19,8 +19,8 @@ from ..store.refusals import failure
 from ..store.server_check import check_files, check_usable
 from ..wire.redis_url import EMBEDDED
 from .app import app, cron, preload
-from .backlog import classes, moves
-from .finding import Finding, examine, unchecked
+from .backlog import classes, moves, spread, strays
+from .finding import Finding, examine, listed, unchecked
 from .host import max_memory, memory, oom_group, open_files, processes
 from .journal import journal
 from .network import clock, latency, rights
@@ -133,6 +133,7 @@ def _of_redis(config: Config, report: AppReport | None, seen: SeenServers) -> It
         "classes": partial(classes, config=config, report=report),
         "versions": versions,
         "moves": moves,
+        **(_of_shard(config) if config.shard else {}),
     }
     # `forkq start` imports this module, and needs none of what the screens need.
     from .service import SERVICE, service  # noqa: PLC0415
@@ -151,6 +152,14 @@ def _of_redis(config: Config, report: AppReport | None, seen: SeenServers) -> It
         default().close()
 
 
+def _of_shard(config: Config) -> dict[str, _Check]:
+    """The checks of jobs that only a configuration with shards has."""
+    checks: dict[str, _Check] = {"strays": partial(strays, config=config)}
+    if config.spread_queues:
+        checks["spread"] = partial(spread, config=config)
+    return checks
+
+
 def connected(config: Config) -> tuple[Finding, ExaminedServer | None]:
     """A connection for the checks of Redis. The API of forkq uses the same address."""
     if config.redis.url == EMBEDDED and not config.url_file.exists():
@@ -158,10 +167,19 @@ def connected(config: Config) -> tuple[Finding, ExaminedServer | None]:
     try:
         server = _connect(config)
     except ForkqError as error:
-        why = "no job of its queues runs" if config.shard else "forkq runs no job"
+        why = _what_stops(config)
         remedy = f"check {place_of_url(config.shard, config.shards)}"
         return Finding("fail", "redis", str(error), why, remedy), None
     return Finding("ok", "redis", server.shown), server
+
+
+def _what_stops(config: Config) -> str:
+    """What does not go on while this Redis cannot be reached."""
+    if not config.shard:
+        return "forkq runs no job"
+    parts = config.queues_in_parts
+    go_on = f"; new jobs of {listed(parts)} go to the other parts" if parts else ""
+    return f"no job of its queues runs{go_on}"
 
 
 def _connect(config: Config) -> ExaminedServer:

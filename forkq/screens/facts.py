@@ -29,6 +29,7 @@ _SAMPLE_EVERY: Final = 2.0  # seconds
 _CRASHES: Final = 900.0  # seconds for which crashes are remembered
 _SLOW_FOR: Final = 60.0  # seconds: a single round trip that takes long says little
 _DIED: Final = 3600.0  # seconds
+_OLD: Final = 15.0  # seconds after which what another shard has told is not shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +129,15 @@ class Facts:
 
 class Observer:
     """Asks a server for the facts, and remembers the sizes of queues since it was first asked.
-    ``server`` is called for each look."""
+    ``server`` is called for each look. ``siblings``: the observers of all shards, by their
+    names."""
 
-    def __init__(self, server: Callable[[], api.Server]) -> None:
+    def __init__(
+        self, server: Callable[[], api.Server], siblings: Mapping[str, Observer] | None = None
+    ) -> None:
         self._server = server
+        self._siblings = siblings
+        self._latest: Facts | None = None
         self._lock = threading.Lock()
         self._next_at = float("-inf")
         self._pace = Pace(_FRESH)
@@ -165,7 +171,17 @@ class Observer:
                 slow_trips = self._slow_trips(asked.processes, end)
                 crashes = self._crashes()
                 self._facts = replace(asked, flows=flows, crashes=crashes, slow_trips=slow_trips)
+                self._latest = self._facts
             return self._facts
+
+    def parts(self, queue: str) -> dict[str, int | None]:
+        """How many jobs each part of a spread queue has, by the name of the shard, as far as its
+        observer has seen lately (else None); empty for a queue that is not spread. Asks no other
+        shard."""
+        names = self.server.parts_of(queue)
+        if len(names) == 1 or self._siblings is None:
+            return {}
+        return {name: _size_in(self._siblings[name]._latest, queue) for name in names}
 
     def _slow_facts(self, server: api.Server, now: float) -> SlowFacts:
         if self._slow is None or now >= self._look_at:
@@ -220,6 +236,13 @@ class Observer:
         return any(state.name not in self._flows for state in facts.states)
 
 
+def _size_in(latest: Facts | None, queue: str) -> int | None:
+    """The size of a queue as of these facts; None if they are old."""
+    if latest is None or time.time() - latest.at > _OLD:
+        return None
+    return sum(one.size for one in latest.stats.queues if one.name == queue)
+
+
 def _sampled(facts: Facts, state: api.QueueState, now: float) -> Sample:
     ready = state.size > 0 and not facts.fleet.holds(state)
     next_at = facts.at - facts.latency(state.name)
@@ -230,7 +253,7 @@ class ShardObservers(dict[str, Observer]):
     """An Observer for each shard, by its name: made when it is first asked for."""
 
     def __missing__(self, shard: str) -> Observer:
-        return self.setdefault(shard, Observer(partial(api.server, shard)))
+        return self.setdefault(shard, Observer(partial(api.server, shard), self))
 
 
 def _ask(server: api.Server, slow: SlowFacts) -> Facts:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from .. import api
 from ..units import format_count, format_duration
 from .facts import Facts, Observer, drains_in
 from .problems import BEHIND
+from .shards import whole_in_words
 from .table import (
     BROWSER,
     COMMAND,
@@ -35,7 +36,8 @@ CHANGED: Final = "* changed at run time; `forkq limits reset QUEUE` goes back to
 @dataclass(frozen=True, slots=True)
 class QueueLine:
     """A queue, as far as it is known: ``latency`` is for how many seconds its next job has waited,
-    ``sizes`` its sizes in the last minutes with their times."""
+    ``sizes`` its sizes in the last minutes with their times, ``parts`` those of all parts of a
+    queue that is spread over several shards, by the shard (None: not known)."""
 
     name: str
     size: int
@@ -43,6 +45,7 @@ class QueueLine:
     state: api.QueueState | None = None
     sizes: tuple[tuple[float, int], ...] = ()
     report: api.QueueReport | None = None
+    parts: Mapping[str, int | None] = field(default_factory=dict)
 
 
 def of_figures(queues: Iterable[api.QueueFigures]) -> list[QueueLine]:
@@ -73,7 +76,8 @@ def observed(facts: Facts, observer: Observer) -> list[QueueLine]:
     waits = {one.name: one.latency for one in facts.stats.queues}
     return [
         QueueLine(
-            one.name, one.size, waits.get(one.name, 0.0), one, tuple(observer.sizes(one.name))
+            one.name, one.size, waits.get(one.name, 0.0), one, tuple(observer.sizes(one.name)),
+            parts=observer.parts(one.name),
         )
         for one in facts.states
     ]  # fmt: skip
@@ -86,7 +90,8 @@ def _name(line: QueueLine) -> Cell:
 
 
 def _size(line: QueueLine) -> Cell:
-    return (Phrase(format_count(line.size)),)
+    size = Phrase(format_count(line.size))
+    return (size, note(whole_in_words(line.parts))) if line.parts else (size,)
 
 
 def _trend(line: QueueLine) -> Cell:
@@ -214,6 +219,7 @@ def _facts(line: QueueLine) -> dict[str, Any]:
         "served_by": [process.identity for process in report.served_by],
         "in_flight": [job.jid for job in report.in_flight],
         "holds": [asdict(hold) for hold in report.holds],
+        "parts": {name: part.state.size for name, part in report.parts.items()},
     }
 
 

@@ -98,11 +98,13 @@ def sizes(name: str, servers: Iterable[api.Server]) -> dict[str, int | None]:
 
 def sizes_in_words(name: str, parts: Mapping[str, int | None]) -> str:
     """The size of a queue and of each of its parts, as a sentence."""
-    each = ", ".join(
-        f"{part} {'is down' if size is None else format_count(size)}"
-        for part, size in parts.items()
-    )
+    each = ", ".join(f"{part} {size_of_part(size)}" for part, size in parts.items())
     return f"{shown(name)}: {plural(_known(parts), 'job')} in {len(parts)} parts: {each}"
+
+
+def size_of_part(size: int | None) -> str:
+    """The size of one part; None is that its shard has not answered."""
+    return "does not answer" if size is None else format_count(size)
 
 
 def whole_in_words(parts: Mapping[str, int | None]) -> str:

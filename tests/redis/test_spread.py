@@ -398,7 +398,7 @@ def test_a_list_names_the_part_that_is_down(spread: Spread, shell: Shell) -> Non
     spread.push_to("c", 2)
     spread.servers["b"].kill()
     assert shell("queues list") == 6
-    assert "imports: 2 jobs in 3 parts: b is down, c 2, default 0" in shell.out
+    assert "imports: 2 jobs in 3 parts: b does not answer, c 2, default 0" in shell.out
 
 
 def test_a_move_drains_what_is_no_part_into_one(
@@ -418,3 +418,33 @@ def test_a_move_drains_what_is_no_part_into_one(
     assert spread.sizes() == {"b": 10, "c": 0, "default": 5}
     assert shell("shards move imports b") == 0, "parts do not move"
     assert spread.sizes() == {"b": 10, "c": 0, "default": 5}
+
+
+def found_by_doctor(shell: Shell) -> dict[str, dict[str, Any]]:
+    shell("doctor --json")
+    return {one["check"]: one for one in map(json.loads, shell.out.splitlines())}
+
+
+def test_the_doctor_tells_of_parts_strays_and_rules_of_one_part(
+    spread: Spread, shell: Shell
+) -> None:
+    spread.push_to("b", 2)
+    found = found_by_doctor(shell)
+    assert {
+        found[f"{check}@{part}"]["level"] for check in ("spread", "strays") for part in PARTS
+    } == {"ok"}
+    assert (
+        found["spread@b"]["what"] == "parts of imports: order holds within this part, not over all"
+    )
+    with spread.servers["c"].client() as redis:
+        redis.hset(f"{{queue:{QUEUE}}}:control", "limit", "3")  # from before it was spread
+        redis.sadd("queues", "b-1")
+        redis.rpush("queue:b-1", json.dumps({"class": "J", "args": [], "jid": "a", "queue": "b-1"}))
+    spread.servers["b"].kill()
+    found = found_by_doctor(shell)
+    assert found["spread@c"]["level"] == "warn"
+    assert found["spread@c"]["remedy"] == "forkq limits reset imports"
+    assert found["strays@c"]["what"].endswith("on another shard: b-1 (jobs: 1)")
+    assert found["strays@c"]["remedy"] == "forkq shards move b-1 b"
+    why = "no job of its queues runs; new jobs of imports go to the other parts"
+    assert (found["redis@b"]["level"], found["redis@b"]["why"]) == ("fail", why)

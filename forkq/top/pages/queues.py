@@ -8,10 +8,12 @@ from typing import Any, ClassVar, Final
 from rich.text import Text
 
 from ... import api
+from ...api.queue import whole_queue
 from ...screens import queue_acts
 from ...screens import queues as screen
 from ...screens.facts import drains_in
 from ...screens.flow import drain
+from ...screens.shards import sizes_in_words
 from ...screens.texts import name
 from ...units import format_duration, plural
 from ..cells import BAD, QUIET, STRONG, WARN, cell, words
@@ -61,7 +63,7 @@ def _only(chosen: Selection) -> str:
 
 def _pause(server: api.Server, chosen: Selection) -> Any:
     name = _only(chosen)
-    paused = api.Queue(name, server).paused  # not as it was a second ago
+    paused = whole_queue(name, server).paused  # not as it was a second ago
     return (queue_acts.resume if paused else queue_acts.pause)(server, name)
 
 
@@ -81,6 +83,8 @@ def _why(queue: str, look: Look) -> Iterator[Text]:
     if suspects := queue_acts.suspects_beside_others(state):
         yield words((f"  {suspects}", QUIET))
     yield words(("  served by ", QUIET), cell(_served(report)))
+    if parts := look.observer.parts(queue):
+        yield words((f"  {sizes_in_words(queue, parts)}", QUIET))
 
 
 def _ends(sizes: list[tuple[float, int]], state: api.QueueState, *, moves: bool) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from ... import api
+from ...api.queue import whole_queue
 from ...errors import InvalidRule
 from ...limits.overrides import Fields, limit_to, process_limit_to, rate_to
 from ...screens import queue_acts
@@ -16,6 +17,7 @@ from ...screens.plans import ActionDone, Plan
 from ...screens.processes import SERVING, of_processes
 from ...screens.queue_acts import path_of, suspects_beside_others
 from ...screens.running import IN_FLIGHT, of_jobs
+from ...screens.shards import size_of_part
 from ...screens.table import Sheet, Table
 from ...screens.texts import name as shown
 from .. import job_actions
@@ -30,6 +32,7 @@ _FEW: Final = 25  # rows of a table beside others
 
 def queue(visit: Visit) -> View:
     name = visit.query("name")
+    visit.problems()  # looks at the other shards, too, which may have parts of a queue
     one = api.Queue(name, visit.server)
     [report] = api.queue_reports(name, server=visit.server)
     listed = paging(visit, report.state.size, 25)
@@ -41,6 +44,7 @@ def queue(visit: Visit) -> View:
             "report": report,
             "state": report.state,
             "suspects": suspects_beside_others(report.state),
+            "spread": _parts(visit, name),
             "serving": _few(SERVING, of_processes(visit.server, report.served_by)),
             "running": _few(IN_FLIGHT, of_jobs(report.in_flight)),
             "table": IN_QUEUE.table("web", of_entries(entries, listed.start + 1)),
@@ -53,6 +57,16 @@ def queue(visit: Visit) -> View:
             "shared": any(process.queues != (name,) for process in report.served_by),
         },
     )
+
+
+def _parts(visit: Visit, name: str) -> list[tuple[str, str, str]]:
+    """The parts of a queue that is spread over several shards: the shard of each, its size in
+    words, and its page; "" for the part of this page."""
+    pages = {shard: visit.url_on(shard, path_of(name)) for shard in visit.shards}
+    return [
+        (shard, size_of_part(size), "" if shard == visit.shard else pages.get(shard, ""))
+        for shard, size in visit.observer.parts(name).items()
+    ]
 
 
 def _few(sheet: Sheet[T], values: Sequence[T]) -> Table:
@@ -72,7 +86,7 @@ def pause(visit: Visit) -> Plan:
 
 def limits(visit: Visit) -> Plan:
     """The plan to set the rules that the form has. An empty field lifts its rule."""
-    one = api.Queue(visit.form.get("name"), visit.server)
+    one = whole_queue(visit.form.get("name"), visit.server)
     fields = _rules(visit)
 
     def do() -> ActionDone:
@@ -106,7 +120,7 @@ def _number(visit: Visit, field: str) -> int | None:
 
 
 def reset(visit: Visit) -> Plan:
-    one = api.Queue(visit.form.get("name"), visit.server)
+    one = whole_queue(visit.form.get("name"), visit.server)
 
     def do() -> ActionDone:
         one.reset()

@@ -14,6 +14,7 @@ NAV: Final = NavItem("Queues", "/queues", "q")
 
 
 def queues(visit: Visit) -> View:
+    visit.problems()  # looks at the other shards, too, which may have parts of a queue
     lines = screen.observed(visit.observer.facts(), visit.observer)
     chosen = screen.QUEUES.chosen(lines, visit.query("match"))
     shown = paging(visit, len(chosen))

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
+from textwrap import dedent
 
+import pytest
+from click.testing import CliRunner
+
+from forkq.cli.config import config as config_command
 from forkq.config.config import Config
 from forkq.config.effective import effective
 from forkq.config.shards import parts_of, shard_of
@@ -151,3 +156,10 @@ def test_config_show_has_the_table(loaded: Loader) -> None:
     found = {one.key: one.value for one in effective(config)}
     assert found["spread.imports"] == ["default", "s1", "s2", "s3"]
     assert found["spread.mail"] == ["s1", "s2"]
+
+
+def test_config_check_says_what_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "forkq.toml").write_text(dedent(f"{CLUSTER}\n[spread]\nimports = 2"))
+    monkeypatch.chdir(tmp_path)
+    printed = CliRunner().invoke(config_command, ["check", "--no-import"], standalone_mode=False)
+    assert "imports: default s1 (order holds within each of them only)" in printed.output
