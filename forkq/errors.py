@@ -9,10 +9,12 @@ from __future__ import annotations
 import difflib
 import errno
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import timedelta
+from typing import Any, Final, Literal
 
 _LONGEST_SHOWN: Final = 100
+_LONGEST_SNOOZE: Final = 1e9  # seconds; a larger number is a time stamp by mistake
 # What a full disk, a full table or a busy file system answers. The same call may succeed later.
 _PASSING: Final = frozenset(
     {
@@ -171,6 +173,57 @@ class Unsettled(ForkqError):
     or by an exception of the app that struck there."""
 
 
+class SnoozedTooLong(ForkqError):
+    """The failure of a job that has done nothing but snooze for a day."""
+
+
+class JobDecision(BaseException):
+    """What a job says of itself, raised inside it: Snooze, Discard or Dead.
+
+    It derives from BaseException: ``except Exception`` in a job must not swallow it. It ends the
+    run, like any exception: ``finally`` blocks run, and a database transaction around it would be
+    rolled back. ``refusal`` says why none may be raised just now, "" if one may be: an integration
+    that knows of an open transaction sets it.
+    """
+
+    outcome: Literal["snoozed", "discarded", "dead"]
+    refusal: Callable[[], str] = staticmethod(lambda: "")
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+        if why := self.refusal():
+            raise ForkqError(f"forkq.{type(self).__name__} cannot be raised here: {why}")
+
+
+class Snooze(JobDecision):
+    """The job runs again ``after`` seconds, or a timedelta: it has not failed, and this costs no
+    retry. What it does nothing but for a whole day is a failure."""
+
+    outcome = "snoozed"
+
+    def __init__(self, after: float | timedelta) -> None:
+        seconds = after.total_seconds() if isinstance(after, timedelta) else after
+        if type(seconds) not in (int, float) or not 0 < seconds <= _LONGEST_SNOOZE:
+            raise ValueError(
+                f"forkq.Snooze({shown(after)}): pass a number of seconds above 0 and up to 1e9, or "
+                "a timedelta"
+            )
+        super().__init__(f"{seconds:g} s")
+        self.seconds = float(seconds)
+
+
+class Discard(JobDecision):
+    """The job ends here, and is kept nowhere: it has not failed, and no handler is called."""
+
+    outcome = "discarded"
+
+
+class Dead(JobDecision):
+    """The job is dead: it has failed with this reason, and no retry can help."""
+
+    outcome = "dead"
+
+
 class Shutdown(BaseException):
     """Raised inside ``perform`` at the stop's deadline, so that ``finally`` blocks still run.
 
@@ -189,6 +242,19 @@ class TimeLimit(BaseException):
 
     def __str__(self) -> str:
         return super().__str__() or "the job has run for its timeout"
+
+
+def decision_in(error: BaseException) -> JobDecision | None:
+    """What the job has decided if it has raised ``error``: that itself, or a group (task
+    groups make some) that has nothing but decisions. The one that ends more counts."""
+    found = [error]
+    while groups := [each for each in found if hasattr(each, "exceptions")]:
+        found = [each for each in found if each not in groups]
+        found += [each for group in groups for each in group.exceptions]
+    decisions = [each for each in found if isinstance(each, JobDecision)]
+    if not found or len(decisions) < len(found):
+        return None
+    return min(decisions, key=lambda each: (Dead, Discard, Snooze).index(type(each)))
 
 
 def caused_by_shutdown(error: BaseException) -> bool:

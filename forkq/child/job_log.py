@@ -13,7 +13,7 @@ from time import localtime, strftime, time
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from .. import registry
-from ..errors import MalformedPayload
+from ..errors import Discard, MalformedPayload, Snooze
 from ..features.marked import EndOutcome
 from ..logs import attempt_of
 from ..runtime.done_lines import DoneValues
@@ -24,7 +24,7 @@ from ..wire.lease import UnitOfWork
 from ..wire.payload import Payload, loads
 from ..wire.printable import class_name, message, with_message
 from ..wire.times import now, seconds
-from .failure.retry import Bury, Decision, End, Retry, tries
+from .failure.retry import Bury, Decision, End, Retry, Snoozed, tries
 from .job_run import JobRun
 from .observers import JobObserver
 
@@ -65,6 +65,16 @@ class JobLog(JobObserver):
     def ended(self, run: JobRun, outcome: EndOutcome) -> None:
         """Logs that the job was not run, and why."""
         self._log.info(outcome, **_values(run), **{SENTENCE: f"{outcome}: not run"})
+
+    def decided(self, run: JobRun, said: Snooze | Discard, decision: Snoozed | End) -> None:
+        """Logs what the job has said, and what became of it."""
+        values = {**_values(run), "elapsed": round(run.elapsed, 3)}
+        if isinstance(decision, Snoozed):
+            again = format_duration(decision.at - now())
+            self._log.info("snoozed", **values, again_in=again, **{SENTENCE: f"again in {again}"})
+            return
+        reason = message(said, _LONGEST_ERROR)
+        self._log.info(decision.outcome, **values, reason=reason, **{SENTENCE: reason})
 
     def interrupted(self, run: JobRun) -> None:
         values = {**_values(run), "elapsed": round(run.elapsed, 3)}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ..errors import Discard, Snooze
 from ..features.marked import EndOutcome
 from ..wire.marks import long_run
-from .failure.retry import Decision
+from .failure.retry import Decision, End, Snoozed
 from .job_run import JobRun
 from .waker import Waker
 
@@ -35,6 +36,9 @@ class JobObserver:
 
     def ended(self, run: JobRun, outcome: EndOutcome) -> None:
         """A feature of the job has ended it instead of a run."""
+
+    def decided(self, run: JobRun, said: Snooze | Discard, decision: Snoozed | End) -> None:
+        """The job has said what becomes of it, and that is done."""
 
     def interrupted(self, run: JobRun) -> None:
         """The stop cut the job short. Its lease stays until the stop returns it to its queue."""
@@ -74,6 +78,9 @@ class SoloRuns(JobObserver):
     def ended(self, run: JobRun, outcome: EndOutcome) -> None:
         self._end()
 
+    def decided(self, run: JobRun, said: Snooze | Discard, decision: Snoozed | End) -> None:
+        self._end()
+
     def returned(self, run: JobRun) -> None:
         self.wants_sole = True
         self._waker.wake()
@@ -97,6 +104,9 @@ class Observers:
             observers, "failed"
         )
         self.ended: list[Callable[[JobRun, EndOutcome], None]] = _overridden(observers, "ended")
+        self.decided: list[Callable[[JobRun, Snooze | Discard, Snoozed | End], None]] = _overridden(
+            observers, "decided"
+        )
         self.postponed: list[Callable[[JobRun], None]] = _overridden(observers, "postponed")
         self.interrupted: list[Callable[[JobRun], None]] = _overridden(observers, "interrupted")
         self.returned: list[Callable[[JobRun], None]] = _overridden(observers, "returned")

@@ -17,12 +17,16 @@ from typing import Any, Final, Literal, TypeAlias
 from .. import middleware, registry
 from ..current_job import CurrentJob, enter_job, leave_job
 from ..errors import (
+    Discard,
     InvalidJob,
     MalformedPayload,
     Shutdown,
+    Snooze,
+    SnoozedTooLong,
     TimeLimit,
     Unsettled,
     caused_by_shutdown,
+    decision_in,
 )
 from ..features.marked import name_of, outcome_at_start
 from ..process_state import stopping
@@ -49,7 +53,9 @@ from .failure.retry import (
     Drop,
     End,
     Retry,
+    Snoozed,
     decide,
+    obey,
     postpone,
     postponed_too_long,
 )
@@ -171,6 +177,8 @@ class Processor:
                     interrupted(run)
             elif isinstance(error, NotRun):
                 self._put_elsewhere(run, error)
+            elif isinstance(error, Snooze | Discard):
+                self._obey(run, error)
             else:
                 self._fail(run, error)
         except BaseException as error:
@@ -200,6 +208,20 @@ class Processor:
                 self._call_death_handlers(decision, error)
         finally:
             leases.occupy(self.hand, on=False)
+
+    def _obey(self, run: JobRun, said: Snooze | Discard) -> None:
+        """Does what the job has said of itself."""
+        decision = obey(run.unit, said)
+        if isinstance(decision, SnoozedTooLong):
+            self._fail(run, decision)
+            return
+        if isinstance(decision, Snoozed):
+            self._settler.retry(run.unit, decision, until="queued")
+        else:
+            self._settler.end(run.unit, decision, until="queued")
+        run.settled = True
+        for decided in self._observers.decided:
+            decided(run, said, decision)
 
     def _perform(self, run: JobRun) -> BaseException | None:
         """Loads the job and runs it inside the region. Returns what it raised, or Interrupted."""
@@ -271,7 +293,7 @@ class Processor:
         leave_job()
         if interrupted or (error is not None and stopping() and caused_by_shutdown(error)):
             return Interrupted()
-        return error
+        return error and (decision_in(error) or error)
 
     def _run(self, run: JobRun, job: Payload) -> None:
         """Runs the outer ring: the job's name, and the middleware around the job. The payload alone

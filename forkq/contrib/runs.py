@@ -16,13 +16,15 @@ from time import perf_counter, time, time_ns
 from typing import Any, Final, Literal, TypeAlias
 
 from forkq import middleware, registry
-from forkq.errors import caused_by_shutdown
+from forkq.errors import Discard, Snooze, caused_by_shutdown, decision_in
 from forkq.logs import attempt_of
 from forkq.process_state import stopping
 from forkq.wire.payload import DEFAULT_QUEUE, Payload
 from forkq.wire.times import now, seconds
 
-Outcome: TypeAlias = Literal["done", "retried", "dead", "dropped", "discarded", "interrupted"]
+Outcome: TypeAlias = Literal[
+    "done", "retried", "dead", "dropped", "discarded", "snoozed", "interrupted"
+]
 
 _LONGEST_NAME: Final = 200
 _log: Final = logging.getLogger(__name__)
@@ -36,8 +38,9 @@ class ObservedRun:
     ``began``: nanoseconds since the epoch. ``waited``: seconds from the push to the start; None if
     the payload does not say. ``elapsed``: seconds that the job has run. ``outcome`` is None until
     the run has ended: "done"; "retried" if the job failed and is tried again; "dead"; "dropped" if
-    it has no more attempts and is not kept; "discarded" if a rule of the app said so; or
-    "interrupted" if the stop returned it to its queue. ``error``: what the job raised.
+    it has no more attempts and is not kept; "discarded" if a rule of the app or the job itself said
+    so; "snoozed" if it has asked to run later; or "interrupted" if the stop returned it to its
+    queue. ``error``: what the job raised.
     ``kept``: what observers keep for this run.
     """
 
@@ -131,6 +134,8 @@ def _perform(job: Payload, call: Callable[[], Any]) -> Any:
         run.elapsed, run.error = perf_counter() - begun, error
         if stopping() and caused_by_shutdown(error):
             _end(run, "interrupted")
+        elif isinstance(said := decision_in(error), Snooze | Discard):
+            _end(run, said.outcome)
         raise
     run.elapsed = perf_counter() - begun
     _end(run, "done")

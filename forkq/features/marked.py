@@ -18,7 +18,7 @@ from ..wire.payload import Payload, dumps, encode, loads
 from .expire import parts as expire
 
 # The end of a job that is neither done nor failed: its outcome in logs and statistics.
-EndOutcome: TypeAlias = Literal["expired"]
+EndOutcome: TypeAlias = Literal["expired", "discarded", "snoozed"]
 
 # Bytes of JSON that the needs of a job may have: scripts look for them at the end of a payload.
 MOST: Final = 2048

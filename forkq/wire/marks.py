@@ -4,7 +4,8 @@
 now on. ``failed``: it has failed in a process that could not settle it; the child that fetches it
 settles it and does not run it. ``crashes``: how its processes died. ``v``: the lowest version of
 this format that can run the job; plain jobs have none. ``postponed``: since when no process that
-fetched the job knew that version. ``needs``: what the features of a marked job need (features/).
+fetched the job knew that version. ``snoozed``: since when the job has done
+nothing but snooze, and how often. ``needs``: what the features of a marked job need (features/).
 """
 
 from __future__ import annotations
@@ -19,12 +20,15 @@ from .times import now, seconds
 SUSPECT: Final = "suspect"
 FAILED: Final = "failed"
 POSTPONED: Final = "postponed"
+SNOOZED: Final = "snoozed"
 NEEDS: Final = "needs"
 # What this forkq can run. It rises with each feature that an older child must not run without.
 VERSION: Final = 1
 # Seconds for which a crash counts, and for which a job waits for a process that knows its version.
 COUNTED_FOR: Final = 72 * 3600.0
 POSTPONED_FOR: Final = 24 * 3600.0
+# Seconds for which a job may do nothing but snooze.
+SNOOZED_FOR: Final = 24 * 3600.0
 # A suspect runs for long that has run for so many seconds, and for so many times its own run before
 # a crash.
 _LONG: Final = 60.0
@@ -67,6 +71,17 @@ def postponed_in(marks: object) -> float | None:
     """Since when (epoch seconds) the job waits for a newer forkq; None if it does not."""
     at = marks.get(POSTPONED) if type(marks) is dict else None
     return seconds(at) if isinstance(at, int | float) else None
+
+
+def snooze(marks: dict[str, Any]) -> float:
+    """Counts one more snooze in a row. Returns since when it has done nothing else."""
+    before = marks.get(SNOOZED)
+    row = before if type(before) is dict else {}
+    since, count = row.get("since"), row.get("count")
+    if not isinstance(since, int | float) or not isinstance(count, int):
+        since, count = now(), 0
+    marks[SNOOZED] = {"since": since, "count": count + 1}
+    return seconds(since)
 
 
 def counted(crashes: list[Any]) -> int:
@@ -147,5 +162,6 @@ def clear(job: Payload) -> None:
         marks.pop(SUSPECT, None)
         marks.pop(FAILED, None)
         marks.pop(POSTPONED, None)
+        marks.pop(SNOOZED, None)
         if not marks:
             del job[KEY]

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from ...cron import history
+from ...errors import Discard, Snooze
 from ...features.marked import EndOutcome
 from ...store.connection import RedisError
 from ...store.pool import RedisPool
 from ...store.scripts import CRON_ENDED
 from ...wire.keys import Keys
-from ..failure.retry import Bury, Decision, Drop, End, Retry
+from ..failure.retry import Bury, Decision, Drop, End, Retry, Snoozed
 from ..job_run import JobRun
 from ..observers import JobObserver
 
@@ -49,6 +50,10 @@ class CronOutcomes(JobObserver):
 
     def ended(self, run: JobRun, outcome: EndOutcome) -> None:
         self._note(run, outcome)
+
+    def decided(self, run: JobRun, said: Snooze | Discard, decision: Snoozed | End) -> None:
+        if run.marks is not None:
+            self._note(run, said.outcome)
 
     def _note(self, run: JobRun, outcome: Outcome) -> None:
         name = run.marks.get("cron") if type(run.marks) is dict else None

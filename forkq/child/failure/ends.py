@@ -22,7 +22,7 @@ from ...store.scripts import END, ISOLATE, LEASE_RETURN, RETRY
 from ...wire import lease
 from ...wire.keys import Keys
 from ...wire.lease import UnitOfWork
-from .retry import Bury, Postpone, Retry
+from .retry import Bury, Postpone, Retry, Snoozed
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -103,12 +103,17 @@ class Ends:
 
     def retry(self, unit: UnitOfWork, decision: Retry) -> Ending:
         """Drops the lease and schedules the retry."""
-        is_unrun = isinstance(decision, Postpone)
-        later = self.keys.schedule if is_unrun else self.keys.retry
+        has_failed = not isinstance(decision, Postpone | Snoozed)
+        later = self.keys.retry if has_failed else self.keys.schedule
         name = unit.queue_name
         freed = (self.keys.awaited(name), self.keys.bucket(name))
-        keys = (self.keys.inflight(name), later, *freed)
-        call = Call(RETRY, keys, (self._lease(unit), decision.at, decision.payload, int(is_unrun)))
+        keys = [self.keys.inflight(name), later, *freed]
+        unrun = int(isinstance(decision, Postpone))
+        arguments: list[Any] = [self._lease(unit), decision.at, decision.payload, unrun]
+        if isinstance(decision, Snoozed):
+            keys.append(self.keys.totals("ends"))
+            arguments += ["snoozed", decision.name]
+        call = Call(RETRY, keys, arguments)
         return Ending(unit, later, lambda: call, len(decision.payload))
 
     def bury(self, unit: UnitOfWork, decision: Bury) -> Ending:

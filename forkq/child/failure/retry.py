@@ -17,7 +17,17 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from ...errors import Crashed, InvalidJob, MalformedPayload, UnknownVersion, shown
+from ...errors import (
+    Crashed,
+    Dead,
+    Discard,
+    InvalidJob,
+    MalformedPayload,
+    Snooze,
+    SnoozedTooLong,
+    UnknownVersion,
+    shown,
+)
 from ...features.marked import EndOutcome, name_of, outcome_at_start
 from ...registry import DISCARD, KILL, JobSpec, call_hook
 from ...wire import marks
@@ -52,6 +62,13 @@ class Retry:
 @dataclass(frozen=True, slots=True)
 class Postpone(Retry):
     """It was not run, and has not failed: it waits in the schedule until ``at``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snoozed(Retry):
+    """It has asked to run again at ``at``, and has not failed. ``name``: its class."""
+
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +113,8 @@ def decide(
         return _after_crashes(job, unit, error, add_problem)
     if isinstance(error, UnknownVersion):
         return _buried(job, unit, error, add_problem)
+    if isinstance(error, Dead):
+        return _buried(job, unit, error, add_problem)
     if spec is not None and isinstance(error, spec.discard_on):
         return Drop(None)
     limit = _limit(job, spec, add_problem)
@@ -127,6 +146,27 @@ def _again(
     if outcome is not None:  # a retry then would find it over
         return End(outcome, name_of(job))
     return _written(unit, job, lambda payload: Retry(at, payload), add_problem)
+
+
+def obey(unit: UnitOfWork, said: Snooze | Discard) -> Snoozed | End | SnoozedTooLong:
+    """The decision for a job that has said what becomes of it; or its failure, if it has done
+    nothing but snooze for a day."""
+    job = loads(unit.payload)
+    if isinstance(said, Discard):
+        return End("discarded", name_of(job))
+    noted = marks.marks_of(job)
+    since, at = marks.snooze(noted), now() + said.seconds
+    if since < now() - marks.SNOOZED_FOR:
+        return SnoozedTooLong(
+            f"it has done nothing but snooze for {marks.SNOOZED_FOR / 3600:.0f} hours, "
+            f"{noted[marks.SNOOZED]['count']:,} times"
+        )
+    outcome = outcome_at_start(marks.needs_in(noted), at)
+    if outcome is not None:
+        return End(outcome, name_of(job))
+    job["queue"] = unit.queue_name
+    job[marks.KEY] = job.pop(marks.KEY)  # scripts look for it at the end
+    return Snoozed(at, dumps(job), name_of(job))
 
 
 def postpone(unit: UnitOfWork) -> Postpone:

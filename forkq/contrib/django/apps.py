@@ -11,6 +11,7 @@ from django.utils.functional import Promise
 
 from ... import middleware, registry
 from ...client import transactions
+from ...errors import JobDecision
 from ...wire.payload import remedies
 from ..surround import surround
 from . import activation, configuration, connections, on_commit
@@ -38,6 +39,7 @@ class ForkqConfig(AppConfig):
         remedies.update(_REMEDIES)
         transactions.on_commit = on_commit.on_commit
         transactions.held = on_commit.held
+        JobDecision.refusal = staticmethod(on_commit.refusal_of_decisions)
         connection_created.connect(on_commit.note_connection)
         on_commit.obey_setting()
         setting_changed.connect(on_commit.obey_setting)

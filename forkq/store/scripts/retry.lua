@@ -1,10 +1,11 @@
 -- Moves one job from its lease to a set: both changes are made, or none. One that has failed goes to the
--- retry set, one that was not run to the schedule.
+-- retry set, one that was not run, or that snoozes, to the schedule.
 --
 -- KEYS  [1] in-flight hash of its queue   [2] the set   [3] the mark of those that wait for its end
---       [4] the bucket of the queue's rate
+--       [4] the bucket of the queue's rate   [5] how jobs have ended, if this counts there
 -- ARGV  [1] lease   [2] when to run again, epoch seconds   [3] the new payload
 --       [4] 1 if it was not run: it gives back what it cost the rate of its queue
+--       [5] as what it counts, if it does   [6] its class then
 -- Returns 1, or 0 if the lease is gone: another process owns the job now.
 --
 -- Redis does not undo a script that fails, so the lease is removed last. A full server refuses
@@ -14,6 +15,7 @@
 -- process has the job: the job is added to the set all the same.
 
 --- @include "token_back"
+--- @include "ended"
 
 local leased = redis.pcall('HEXISTS', KEYS[1], ARGV[1])
 if leased == 0 then return 0 end
@@ -24,4 +26,5 @@ redis.call('ZADD', KEYS[2], ARGV[2], ARGV[3])
 if not damaged then redis.call('HDEL', KEYS[1], ARGV[1]) end
 redis.call('DEL', KEYS[3]) -- wakes the children that wait for a permit (fetch.lua)
 if ARGV[4] == '1' then give_token_back(KEYS[4]) end
+if KEYS[5] then count_end(KEYS[5], ARGV[5], ARGV[6]) end
 return 1

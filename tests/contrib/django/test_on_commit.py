@@ -287,3 +287,21 @@ def test_without_django_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     client = forkq.Client("redis://127.0.0.1:1/0")
     with pytest.raises(ForkqError, match=r"forkq\.contrib\.django.*INSTALLED_APPS"):
         client.push_on_commit({"class": "J", "args": []})
+
+
+def test_a_job_says_nothing_of_itself_inside_a_transaction(project: Any) -> None:
+    """It would be rolled back. The one that TestCase makes around a test is none of the job's."""
+
+    class Case(TestCase):
+        databases = {"default", "other"}  # noqa: RUF012 - as Django has it
+
+        def test_say(self) -> None:
+            assert forkq.Discard("fine").outcome == "discarded"
+            with transaction.atomic(using="other"), pytest.raises(ForkqError, match='"other" is'):
+                forkq.Snooze(30)
+
+    run_case(Case("test_say"))
+    assert forkq.Snooze(30).seconds == 30
+    for make in (lambda: forkq.Snooze(30), forkq.Discard, forkq.Dead):
+        with transaction.atomic(), pytest.raises(ForkqError, match="behind the `atomic` block"):
+            make()
