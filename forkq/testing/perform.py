@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import structlog
 
 from .. import process_state
-from ..child.failure.retry import Bury, Decision, Drop, End, Postpone, Retry
+from ..child.failure.retry import Bury, Decision, Drop, End, Postpone, Retry, Snoozed
 from ..child.job_log import JobLog
 from ..child.job_run import JobRun
 from ..child.observers import JobObserver
@@ -104,7 +104,7 @@ class _Ends:
 
     def retry(self, unit: UnitOfWork, decision: Retry, *, until: Until) -> None:
         """Records the job for its retry, or for a newer forkq."""
-        retrying = not isinstance(decision, Postpone)
+        retrying = not isinstance(decision, Postpone | Snoozed)
         self._jobs.add(RecordedJob.of(decision.payload, decision.at, retrying=retrying))
 
     def end(self, unit: UnitOfWork, decision: End, *, until: Until) -> None:

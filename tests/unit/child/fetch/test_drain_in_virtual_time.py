@@ -86,7 +86,10 @@ class FakeOutage:
     def part(self, *_: str) -> FakeOutage:
         return self
 
-    def end(self) -> None: ...
+    def add_refusal(self, *_: str) -> FakeOutage:
+        return self
+
+    def end(self, *_: float) -> None: ...
 
 
 @pytest.fixture
