@@ -92,7 +92,8 @@ class ClusterConnector:
             finally:
                 connection.close()
         except exceptions.RedisError as error:
-            raise type(error)(f"the node {address_text(node)}: {error}") from error
+            error.args = (f"the node {address_text(node)}: {error}",)
+            raise
         if found is None:
             raise MasterLost(f"the node {address_text(node)} knows no owner of slot {self._slot}")
         self._view.learn(found[1])

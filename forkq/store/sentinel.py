@@ -226,7 +226,8 @@ class SentinelView:
         try:
             reply = self._query(sentinel.connector.connect())
         except exceptions.RedisError as error:
-            raise type(error)(f"the Sentinel {sentinel.place}: {error}") from error
+            error.args = (f"the Sentinel {sentinel.place}: {error}",)
+            raise
         if reply is None:
             told = f"the Sentinel {sentinel.place} watches no master named {self._name}"
             raise UnknownMaster(told)
