@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from time import monotonic, sleep
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from ..errors import ServerUnavailable
 from ..wire.keys import Keys
@@ -17,7 +17,7 @@ from ..wire.redis_url import redacted_url
 from .cluster import SlotElsewhere
 from .connection import RedisConnection, RedisError
 from .pool import RedisPool
-from .push_steps import Push, WaitingPush
+from .push_steps import Push, WaitingPush, packed_single
 from .refusals import failure
 from .route import Access, EncodedJob, Wait
 
@@ -51,7 +51,11 @@ class RedisChannel:
             return None
         if wait is not None:
             return self._replicated(self._push(WaitingPush(jobs, self._keys, wait=wait)))
-        self._push(Push(jobs, self._keys))
+        job = jobs[0]
+        if len(jobs) == 1 and job.at is None and not job.is_marked:
+            self._push_one(job)
+        else:
+            self._push(Push(jobs, self._keys))
         return None
 
     @contextmanager
@@ -94,10 +98,34 @@ class RedisChannel:
         """Closes the idle connections."""
         self._pool.close()
 
-    def _push(self, push: AnyPush) -> AnyPush:
-        """Carries a push out, and returns it. Raises ServerUnavailable."""
+    def _push_one(self, job: EncodedJob) -> None:
+        """Pushes one plain job to its queue, as most pushes do. Redis answers with two numbers as
+        a rule. Only if it does not, a ``Push`` judges what has happened."""
+        sent = b""
         try:
-            self._carry_out(push)
+            connection = self._pool.take()
+            try:
+                sent = packed_single(self._keys.prefix, job.queue, job.payload)
+                replies = connection.step(sent, 2, 2)
+            finally:
+                self._pool.give_back(connection)
+        except RedisError as error:
+            push = Push([job], self._keys)
+            if sent:
+                push.next_step()  # it is on its way
+            raise self._failure(error, push) from error
+        if not type(replies[0]) is type(replies[1]) is int:
+            self._push(Push([job], self._keys), replies)
+
+    def _push(self, push: AnyPush, replies: Sequence[Any] = ()) -> AnyPush:
+        """Carries a push out, and returns it. ``replies``: those to its first step, if that is
+        done. Raises ServerUnavailable."""
+        try:
+            if replies:
+                push.next_step()
+                push.next_step(replies)
+            else:
+                self._carry_out(push)
             if push.go_on():
                 self._send_again(push)
         except RedisError as error:

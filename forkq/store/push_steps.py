@@ -147,12 +147,6 @@ class Push(msgspec.Struct):
         if len(jobs) > BATCH:
             jobs = jobs[sent : sent + BATCH]
         self._sent = sent + len(jobs)
-        job = jobs[0]
-        if len(jobs) == 1 and job.at is None and not job.is_marked:  # most pushes
-            payload = job.payload
-            beginning, announcement, key = _way_into(self._keys.prefix, job.queue)
-            commands = b"%b$%d\r\n%b\r\n" % (beginning, len(payload), payload)
-            return commands, [announcement, (("LPUSH", key, payload), (job.jid,))]
         writes = _writes(jobs, self._keys)
         return pack([command for command, _ in writes]), writes
 
@@ -204,15 +198,17 @@ class WaitingPush(Push, kw_only=True):
             self.replicated = reached >= self.wait.replicas
 
 
+def packed_single(prefix: str, queue: str, payload: bytes) -> Packed:
+    """What a ``Push`` of one job that goes to its queue now sends in its first step."""
+    return b"%b$%d\r\n%b\r\n" % (_beginning(prefix, queue), len(payload), payload)
+
+
 @lru_cache(maxsize=1000)
-def _way_into(prefix: str, queue: str) -> tuple[Packed, Write, str]:
-    """What all pushes of a single job to this queue begin with, up to the payload: as bytes, its
-    first command, and the key of the list."""
+def _beginning(prefix: str, queue: str) -> Packed:
+    """What all pushes of a single job to this queue begin with, up to the payload."""
     keys = Keys(prefix)
-    key = keys.queue(queue)
-    announcement = ("SADD", keys.queues, queue)
-    without_payload = pack([announcement, ("LPUSH", key, b"")]).removesuffix(b"$0\r\n\r\n")
-    return without_payload, (announcement, ()), key
+    commands = [("SADD", keys.queues, queue), ("LPUSH", keys.queue(queue), b"")]
+    return pack(commands).removesuffix(b"$0\r\n\r\n")
 
 
 def _writes(jobs: Sequence[EncodedJob], keys: Keys) -> list[Write]:
