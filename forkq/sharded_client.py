@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # at most. Each try may take the whole time-out of a push.
 _FIRST_REST: Final = 1.0
 _LONGEST_REST: Final = 30.0
-_IS_DOWN: Final = "the shard %s is down; jobs of %s go to the other parts: %s"
+_IS_DOWN: Final = "the shard %s is down, and its jobs of %s go to the other parts: %s"
 _log: Final = logging.getLogger("forkq")
 
 
@@ -174,7 +174,8 @@ class DownShards:
         rest = _FIRST_REST if known is None else min(_LONGEST_REST, 2 * known[1])
         self._rests[name] = monotonic() + rest, rest
         if known is None:
-            _log.warning(_IS_DOWN, name, ", ".join(sorted(queues)), error)
+            why = error.__cause__ or error  # the error itself says what became of one push
+            _log.warning(_IS_DOWN, name, ", ".join(sorted(queues)), why)
 
     def note_answer(self, name: str) -> None:
         """A push to that shard has succeeded. Logs it after a failure."""

@@ -98,7 +98,7 @@ class Queue(JobHolder):
     def pause(self, by: str = "") -> bool:
         """Stops all children on all hosts from fetching from the queue; its running jobs go on.
         ``by`` is who has it paused, for others to see. Returns whether it was not paused before."""
-        return any(self._each(lambda part: part._pause(by)))
+        return any(self._do(lambda part: part._pause(by)))
 
     def _pause(self, by: str) -> bool:
         named = ("HSET", self._keys.paused_by, self.name, f"{now():.0f} {cut(by)}")
@@ -111,7 +111,7 @@ class Queue(JobHolder):
 
     def resume(self) -> bool:
         """Ends the pause. Returns whether it was paused."""
-        return any(self._each(Queue._resume))
+        return any(self._do(Queue._resume))
 
     def _resume(self) -> bool:
         keys = self._keys
@@ -170,7 +170,7 @@ class Queue(JobHolder):
         functions of forkq/limits/overrides.py. Raises InvalidRule for a rule that would have to
         count the jobs of all parts of a spread queue."""
         _refuse_if_spread(self.name, fields, self._parts)
-        self._each(lambda part: part._change(fields))
+        self._do(lambda part: part._change(fields))
 
     def _change(self, fields: Fields) -> None:
         written = [part for field in fields.items() for part in field]
@@ -223,7 +223,7 @@ class Queue(JobHolder):
         """Deletes all queued jobs of the queue at once, and frees their memory in the background.
         Its name leaves the list of queues, as in Sidekiq, until the next push. Jobs in progress go
         on. Returns how many there were. This cannot be undone."""
-        return sum(self._each(Queue._clear))
+        return sum(self._do(Queue._clear))
 
     def _clear(self) -> int:
         [_, suspects] = self._of_lists("LLEN")  # raises WrongType: that value is not deleted
@@ -299,6 +299,15 @@ class Queue(JobHolder):
             first.args = (f"shard {name}: {first}",)
             raise first
         return done
+
+    def _do(self, act: Callable[[Queue], F]) -> list[F]:
+        """``_each`` for what changes the parts."""
+        try:
+            return self._each(act)
+        except ServerUnavailable as error:
+            if len(self._parts) > 1:
+                error.args = (f"{error}; the other parts have done it: do it again for that one",)
+            raise
 
     def _of_lists(self, command: str, *arguments: Any) -> list[Any]:
         """The replies for the queue's own list and for the list of its suspects; None for the

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from ..config.config import Config
 from ..doctor.examination import all_findings
 from ..doctor.finding import Finding, Level, as_text
+from ..runtime.exit_codes import INTERRUPTED
 from .options import Number, configuration, json_option, runs_tree
 from .output import echo
+
+_INTERRUPTED: Final = (
+    "forkq: interrupted: there is no verdict; the keys that it has made are deleted, or expire "
+    "within ten minutes if Redis is away; run the same command again for a verdict"
+)
 
 
 @click.command()
@@ -54,8 +60,16 @@ def doctor(
     config, levels = configuration(**flags), set[Level]()
     found = _tried(config) if conformance else all_findings(config, unit, grace)
     noted = _noted(found, levels)
-    for line in (json.dumps(one.as_dict()) for one in noted) if wants_json else as_text(noted):
-        echo(line)
+    try:
+        for line in (json.dumps(one.as_dict()) for one in noted) if wants_json else as_text(noted):
+            echo(line)
+    except KeyboardInterrupt:
+        if not conformance:
+            raise
+        if isinstance(found, Generator):
+            found.close()  # now, and not when Python likes
+        echo(_INTERRUPTED, err=True)
+        return INTERRUPTED
     return int("fail" in levels)
 
 

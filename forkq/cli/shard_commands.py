@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from ..api.sharding.shard_load import Proposal, ShardLoad, measure, proposal
 from ..config.config import Config
 from ..config.shards import parts_of
 from ..default_client import use
-from ..errors import ConfigError, no_such_shard
+from ..errors import ConfigError, nearest, no_such_shard
 from ..limits.patterns import is_pattern, matches_any
 from ..runtime.exit_codes import INTERRUPTED
 from ..screens.shards import sizes, sizes_in_words
@@ -34,6 +35,10 @@ _KINDS: Final = {
     "dead": "dead",
     "periodic": "periodic",
 }
+_INTERRUPTED: Final = (
+    "forkq: interrupted: no job is lost, but up to a page of jobs may be between the shards, where "
+    "no worker sees them; run the same command again, and the move goes on"
+)
 # Seconds between two lines that say how far a move is.
 _EVERY: Final = 5.0
 
@@ -150,10 +155,11 @@ def move(queue: str, shard: str, no_wait: bool, wants_json: bool, **flags: Any) 
     """Bring to its shard what the other ones still have of a queue, while workers run.
 
     First forkq.toml gives the queue to SHARD, and the workers and the programs that push have it.
-    Ctrl-C stops the move; the same command goes on with it. Exit code 0: nothing is left on the
-    other shards; 1: jobs still run there (--no-wait).
+    Ctrl-C or TERM stops the move; the same command goes on with it. Exit code 0: nothing is left on
+    the other shards; 1: jobs still run there (--no-wait).
     """
     config = configuration(**flags)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     _check(config, queue, shard)
     servers = use(config).servers
     target = servers[shard]
@@ -168,9 +174,11 @@ def move(queue: str, shard: str, no_wait: bool, wants_json: bool, **flags: Any) 
         for one in moves.values():
             one.run(wait=not no_wait)
     except KeyboardInterrupt:
-        echo("forkq: interrupted; no job is lost: run it again, and the move goes on", err=True)
+        echo(_INTERRUPTED, err=True)
         code = INTERRUPTED
     _print(queue, shard, moves, wants_json=wants_json)
+    if not wants_json and _is_unknown(config, queue):
+        echo(f"forkq: {_unknown(config, queue)}", err=True)
     return code or int(any(one.running for one in moves.values()))
 
 
@@ -183,10 +191,24 @@ def _check(config: Config, queue: str, shard: str) -> None:
         raise ConfigError(f'"{queue}" is a pattern: name one queue after the other')
     here = [one.name for one in parts_of(config.shards, queue)]
     if shard not in here:
+        place, name = config.source or "the configuration", shown_name(queue)
+        unknown = f"; {_unknown(config, queue)}" if _is_unknown(config, queue) else ""
         raise ConfigError(
-            f'{config.source or "the configuration"} has the queue "{queue}" '
-            f"{_elsewhere(here, shard)} (docs/sharding.md)"
+            f'{place} has the queue "{name}" {_elsewhere(here, shard)} (docs/sharding.md){unknown}'
         )
+
+
+def _is_unknown(config: Config, queue: str) -> bool:
+    """Whether the configuration does not name that queue anywhere."""
+    listed = (name for shard in config.shards for name in shard.queues)
+    return not matches_any(queue, [*config.queue_names, *config.spread_queues, *listed])
+
+
+def _unknown(config: Config, queue: str) -> str:
+    """The sentence that the configuration does not name a queue, with the nearest name."""
+    near = nearest(queue, [*config.queue_names, *config.spread_queues])
+    hint = f': the nearest is "{shown_name(near)}"' if near else ""
+    return f'no shard and no capsule there names a queue "{shown_name(queue)}"{hint}'
 
 
 def _elsewhere(here: Sequence[str], shard: str) -> str:
@@ -247,5 +269,11 @@ def _lines(queue: str, shard: str, source: str, move: QueueMove) -> Iterator[str
     if found:
         parts = ", ".join(f"{count:,} {word}" for word, count in found.items())
         yield f"{shown_name(queue)} moved from {source} to {shard}: {parts}"
+    if move.unconfirmed:
+        pages = plural(move.unconfirmed, "page")
+        yield (
+            f"no replica of {shard} has confirmed {pages} of it in time: a failover there now may "
+            "lose these jobs"
+        )
     if move.running:
         yield f"{_still_run(move.running)} on {source}: run this again later"

@@ -4,6 +4,7 @@ runs once."""
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -112,8 +113,9 @@ def test_a_queue_moves_beside_its_workers_though_the_move_is_killed(
     assert forkq.stop() == 0
 
 
-def test_ctrl_c_stops_a_move_that_waits_for_jobs(
-    servers: TwoServers, tree: StartTree, journal: Journal
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_a_move_that_waits_for_jobs(
+    servers: TwoServers, tree: StartTree, journal: Journal, number: signal.Signals
 ) -> None:
     """A job still runs on the old shard. Without the wait the command says so."""
     forkq = tree(app=APP, config=servers.config, env=journal.env)
@@ -134,9 +136,10 @@ def test_ctrl_c_stops_a_move_that_waits_for_jobs(
             lambda: any(c["cmd"] == "llen" for c in old.client_list()),
             what="the command that waits",
         )
-    command.send_signal(2)
+    command.send_signal(number)
     out, err = command.communicate(timeout=60)
     assert command.returncode == 130
-    assert "interrupted; no job is lost" in err
+    assert "interrupted: no job is lost, but up to a page of jobs" in err
+    assert "run the same command again, and the move goes on" in err
     assert json.loads(out)["running"] == {"default": 1}
     assert late

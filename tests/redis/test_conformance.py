@@ -138,11 +138,13 @@ def test_an_interruption_leaves_no_key_that_stays(
         process = subprocess.Popen(
             bound.command([*command, "--redis", proxy.url]),
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         wait_until(lambda: len(redis.keys("*")) > 5, what="its keys")
         process.send_signal(number)
-        code = process.wait(20)
+        _, told = process.communicate(timeout=20)
+        code = process.returncode
     left = redis.keys("*")
     if number == signal.SIGKILL:
         assert code == -signal.SIGKILL
@@ -150,3 +152,5 @@ def test_an_interruption_leaves_no_key_that_stays(
         assert all(redis.ttl(key) > 0 for key in left)
     else:
         assert (code, left) == (130, [])
+        assert told.startswith("forkq: interrupted: there is no verdict; the keys that it has made")
+        assert "run the same command again" in told

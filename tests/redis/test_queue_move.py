@@ -323,6 +323,77 @@ def test_a_move_waits_for_the_jobs_that_run(client: ShardedClient, redis: Redis)
     assert found[0].running == 0
 
 
+def test_a_move_that_is_run_again_pauses_nothing_again(client: ShardedClient, redis: Redis) -> None:
+    """A person has resumed the queue on the new shard, and lifted its limit there. What the old
+    shard is told later is carried all the same, and so is a pause of the next move."""
+    fill(redis)
+    redis.hset(HERE.inflight("mail"), "h:1:0123456789ab/1", payload("runs"))
+    there = api.Queue("mail", server("new"))
+    assert move(wait=False).running == 1
+    assert (there.paused, there.limit) == (True, 3)
+    there.resume()
+    there.reset()
+    move(wait=False)
+    assert (there.paused, there.limit) == (False, None)
+    api.Queue("mail", server("default")).limit = 7
+    move(wait=False)
+    assert there.limit == 7
+    there.resume()
+    redis.delete(HERE.inflight("mail"))
+    move()
+    assert not there.paused
+    redis.sadd(HERE.paused, "mail")
+    redis.hset(HERE.paused_by, "mail", "1 ada")
+    move()
+    assert there.paused
+
+
+def test_of_two_versions_that_move_one_queue_the_older_sends_nothing_back_that_has_arrived(
+    client: ShardedClient, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newer one has put the page, and has not ended it yet."""
+    raws = [payload("a"), payload("b", forkq={"needs": {"unique": "k"}})]
+    redis.rpush(HERE.queue("mail"), *raws)
+    older, newer = (
+        QueueMove("mail", server("default"), server("new"), lambda _: None) for _ in range(2)
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(queue_move, "_has_features", lambda _: False)
+        page = newer._take("queued", ())
+        with monkeypatch.context() as dying:
+            dying.setattr(newer, "_close", lambda *_: 0)
+            newer._deliver(page)
+    older.run(wait=False)
+    assert redis.lrange(THERE.queue("mail"), 0, -1) == [raw.encode() for raw in raws]
+    assert not redis.exists(HERE.queue("mail"), HERE.moving("mail"))
+
+
+def test_what_the_older_version_has_sent_back_the_newer_does_not_put_there(
+    client: ShardedClient, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither between the two steps of the older one, nor after them."""
+    raws = [payload("a"), payload("b", forkq={"needs": {"unique": "k"}})]
+    for steps in (1, 2):
+        redis.flushdb()
+        redis.rpush(HERE.queue("mail"), *raws)
+        older, newer = (
+            QueueMove("mail", server("default"), server("new"), lambda _: None) for _ in range(2)
+        )
+        page = newer._take("queued", ())
+        if steps == 1:
+            assert older._bar(page)
+        else:
+            with pytest.raises(ForkqError, match="features of a newer forkq"):
+                older.run(wait=False)
+        with monkeypatch.context() as patch:
+            patch.setattr(queue_move, "_has_features", lambda _: False)
+            newer._deliver(page)
+        older._close(page, "back")
+        places = (HERE.queue("mail"), HERE.moving("mail"), THERE.queue("mail"))
+        found = [json.loads(raw)["jid"] for key in places for raw in redis.lrange(key, 0, -1)]
+        assert sorted(found) == ["a", "b"], f"after {steps}"
+
+
 def test_a_job_with_features_of_a_newer_forkq_stays(client: ShardedClient, redis: Redis) -> None:
     raws = [payload("a"), payload("b", forkq={"needs": {"unique": "k"}}), payload("c")]
     redis.rpush(HERE.queue("mail"), *raws)
@@ -380,6 +451,7 @@ def test_the_command_moves_and_says_what(redis: Redis, shell: Shell) -> None:
         ("mail x", 'there is no shard "x" in [[redis.shards]]; there are default, new'),
         ("other new", 'has the queue "other" on the shard default, and new jobs would go on being'),
         ("other new", "Give it to new first, then restart the workers, then deploy"),
+        ("mial new", 'no shard and no capsule there names a queue "mial"'),
         ("mail* new", '"mail*" is a pattern: name one queue after the other'),
     ],
 )

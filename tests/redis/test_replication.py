@@ -12,10 +12,14 @@ from typing import Any
 import pytest
 
 import forkq
-from forkq import default_client
+from forkq import api, default_client
+from forkq.api.sharding import queue_move
+from forkq.api.sharding.queue_move import QueueMove
 from forkq.client import Client, note_replicated, replicated
+from forkq.config.shards import Shard
 from forkq.contrib.awaitable import close, push
 from forkq.errors import InvalidJob
+from forkq.sharded_client import ShardedClient
 from forkq.testing import fake
 from tests.support.documents import redis_rights
 from tests.support.server import Server
@@ -233,3 +237,28 @@ def test_the_answers_do_not_grow_for_ever() -> None:
     assert replicated("old-0") is None
     assert replicated("new-0") is False
     assert replicated("new-9999") is False
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_page_of_a_move_waits_for_a_replica_of_the_new_shard(
+    primary: Server, replica: Server, monkeypatch: pytest.MonkeyPatch, is_late: bool
+) -> None:
+    """For a moment at most; a page that none has confirmed is counted, for the command to tell."""
+    monkeypatch.setattr(queue_move, "_JOBS", 2)
+    monkeypatch.setattr(queue_move, "_CONFIRMED_IN", 50 if is_late else 10_000)
+    before = default_client.swap(None)
+    shards = [Shard("default", primary.url), Shard("new", primary.url, ("mail",), prefix="new:")]
+    client = ShardedClient(shards, "default", primary.url)
+    default_client.swap(client)
+    try:
+        primary.cli("RPUSH", "queue:mail", *(json.dumps({**JOB, "jid": str(n)}) for n in range(4)))
+        if is_late:
+            replica.pause()
+        move = QueueMove("mail", api.server("default"), api.server("new"), lambda _: None)
+        move.run(wait=False)
+    finally:
+        replica.resume()
+        default_client.swap(before)
+        client.close()
+    assert (move.counts["queued"], move.unconfirmed) == (4, 2 if is_late else 0)
+    assert primary.cli("LLEN", "new:queue:mail") == 4

@@ -10,6 +10,7 @@ import pytest
 from redis import Redis
 
 from forkq import api
+from forkq.api.sharding import shard_load
 from forkq.api.sharding.queue_move import QueueMove
 from forkq.api.sharding.shard_load import Proposal, ShardLoad, measure, proposal
 from forkq.api.stats import QueueFigures, Stats
@@ -126,3 +127,20 @@ def test_a_shard_that_is_down_hides_no_other_one(shards: TwoShards, shell: Shell
 def test_without_shards_the_command_says_so(redis: Redis, shell: Shell) -> None:
     assert shell("shards") == 2
     assert "the configuration has no [[redis.shards]]" in shell.err
+
+
+def test_no_count_is_negative_after_a_restart_without_the_latest_counts(
+    shards: TwoShards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shard_load, "BEAT", 0.0)
+    with shards.mail.client() as redis:
+        redis.hset("forkq:totals:queues", mapping={"mail|n": 70, "low|n": 5})
+
+        def restart(_: float) -> None:
+            redis.hset("forkq:totals:queues", mapping={"mail|n": 3, "low|n": 6})
+
+        loads, _ = measure(list(shards.client.servers), 0.0, restart)
+    [load] = [one for one in loads if one.name == "mail"]
+    assert load.jobs == {"mail": 0, "low": 1}
+    assert load.jobs_per_second is not None
+    assert load.jobs_per_second > 0

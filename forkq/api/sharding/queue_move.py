@@ -10,14 +10,21 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 from ...cron.entry import Entry
-from ...errors import ForkqError, InvalidSchedule, MalformedPayload, ServerUnavailable
+from ...errors import (
+    ForkqError,
+    InvalidSchedule,
+    MalformedPayload,
+    NotPermitted,
+    ServerUnavailable,
+)
 from ...features.marked import can_move
 from ...servers import Server
 from ...store.scripts import MOVE_CLOSE, MOVE_END, MOVE_PUT, MOVE_TAKE, RULES_CHANGE, SET_ADD
+from ...store.server_check import server_info
 from ...wire.keys import Keys
 from ...wire.marks import KEY, needs_in, needs_newer
 from ...wire.payload import DEFAULT_QUEUE, loads_head, new_jid
@@ -49,6 +56,8 @@ _VALUES: Final = {
 }
 # Seconds between two looks at the jobs that still run.
 _PAUSE: Final = 0.2
+# Milliseconds for which a page waits until a replica of the target has it.
+_CONFIRMED_IN: Final = 1000
 # Where forkq writes its marks in a payload, bytes from the end.
 _MARKS: Final = 8192
 
@@ -64,19 +73,21 @@ class _MovePage(NamedTuple):
 
 class QueueMove:
     """One queue on its way from ``source`` to ``target``. ``counts`` says how many jobs of each
-    kind this process has moved; ``told`` is called after each page, and while it waits."""
+    kind this process has moved, ``unconfirmed`` how many pages no replica of the target has had in
+    time; ``told`` is called after each page, and while it waits."""
 
     def __init__(
         self, queue: str, source: Server, target: Server, told: Callable[[QueueMove], None]
     ) -> None:
         self.counts: Counter[str] = Counter()
-        self.running = 0
+        self.running = self.unconfirmed = 0
         self._queue = queue
         self._source = source
         self._target = target
         self._told = told
         self._name = new_jid()  # counts if the queue has never moved from here
         self._number = b"0"
+        self._replicas = _replicas_of(target)
 
     def run(self, *, wait: bool) -> None:
         """Moves all that there is. ``running`` says how many jobs still run on the source: without
@@ -132,14 +143,24 @@ class QueueMove:
         keys = self._target.keys
         names = (keys.arrived, *self._places(keys, page.kind, there=True))
         arguments = (self._queue, page.move, page.number, page.kind, *page.values)
-        with _naming_shard(self._target):
-            is_late = self._target.run(MOVE_PUT, names, arguments) < 0
-        if is_late:
+        if self._put(names, arguments) < 0:
             return self._deliver_renamed(page)
         if self._close(page, "arrived"):
             self.counts[page.kind] += len(page.values) // _VALUES[page.kind]
         self._told(self)
         return 1
+
+    def _put(self, names: Sequence[str], arguments: Sequence[Any]) -> int:
+        """Runs move_put.lua on the target, and waits a moment until a replica has what it did: a
+        failover to one that has not got the page would lose it, for the source deletes it next."""
+        with _naming_shard(self._target):
+            if not self._replicas:
+                return int(self._target.run(MOVE_PUT, names, arguments))
+            with self._target.connection() as connection:  # WAIT is about what it has sent
+                put = int(connection.script(MOVE_PUT, names, arguments))
+                [reached] = connection.pipeline([("WAIT", 1, _CONFIRMED_IN)])
+        self.unconfirmed += not (isinstance(reached, int) and reached)
+        return put
 
     def _deliver_renamed(self, page: _MovePage) -> int:
         """Brings a page to the target under a new name of the move, if it is still under way: then
@@ -209,7 +230,7 @@ class QueueMove:
         size = _VALUES[page.kind]
         payloads = () if page.kind == "periodic" else page.values[size - 1 :: size]
         marked = next((raw for raw in payloads if _has_features(raw)), None)
-        if marked is None:
+        if marked is None or not self._bar(page):
             return
         self._close(page, "back")
         job = loads_head(marked)
@@ -219,9 +240,18 @@ class QueueMove:
             f"{self._source.name}; run this command by that version"
         )
 
+    def _bar(self, page: _MovePage) -> bool:
+        """Makes the target refuse a page from now on, so that it may go back: a process with a
+        newer forkq may bring it there at the same time. False: it has arrived already."""
+        names = (self._target.keys.arrived, *self._places(self._target.keys, page.kind, there=True))
+        arguments = (self._queue, page.move, page.number, "barred", *page.values)
+        with _naming_shard(self._target):
+            return bool(self._target.run(MOVE_PUT, names, arguments))
+
     def _carry_rules(self) -> None:
         """The target gets the pause, and the rules that were changed at run time, before the first
-        job. It keeps rules of its own."""
+        job. It keeps rules of its own. A move that is run again carries nothing twice: a person may
+        have resumed the queue there meanwhile."""
         keys, queue = self._source.keys, self._queue
         with _naming_shard(self._source):
             rules, is_paused, by = self._source.ask(
@@ -229,11 +259,22 @@ class QueueMove:
                 ("SISMEMBER", keys.paused, queue),
                 ("HGET", keys.paused_by, queue),
             )
+        what = repr((rules, is_paused, by)).encode()
         with _naming_shard(self._target):
+            [carried] = self._target.ask(("HGET", self._target.keys.arrived, self._carried))
+            if carried == what:
+                return
             if rules:
                 self._put_rules(rules)
             if is_paused:
                 self._pause(by)
+            if rules or is_paused:
+                self._target.ask(("HSET", self._target.keys.arrived, self._carried, what))
+
+    @property
+    def _carried(self) -> str:
+        """The field of ``Keys.arrived`` that says which rules and which pause have arrived."""
+        return f"{self._queue} rules of {self._source.name}"
 
     def _put_rules(self, rules: Mapping[Any, Any]) -> None:
         keys = self._target.keys
@@ -274,7 +315,18 @@ class QueueMove:
         jobs = (keys.queue(queue), keys.suspects(queue), keys.inflight(queue), keys.moving(queue))
         names = (*sets, *jobs, keys.control(queue), keys.bucket(queue), keys.turn(queue))
         with _naming_shard(self._source):
-            return bool(self._source.run(MOVE_END, names, (queue,)))
+            is_over = bool(self._source.run(MOVE_END, names, (queue,)))
+        if is_over:
+            with _naming_shard(self._target):
+                self._target.ask(("HDEL", self._target.keys.arrived, self._carried))
+        return is_over
+
+
+def _replicas_of(server: Server) -> int:
+    """How many replicas the server has; 0 if the user may not ask."""
+    with _naming_shard(server), suppress(NotPermitted), server.connection() as connection:
+        return int(server_info(connection).get("connected_slaves", 0))
+    return 0
 
 
 def _has_features(payload: bytes) -> bool:

@@ -130,7 +130,8 @@ def _load(server: Server, before: CounterSample) -> ShardLoad:
     seconds = max(after.at - before.at, 1e-3)
     jobs = dict(after.jobs)
     if seconds >= BEAT:
-        jobs = {name: count - before.jobs.get(name, 0) for name, count in jobs.items()}
+        # Fewer than before: Redis has lost its latest counts in a restart.
+        jobs = {name: max(0, count - before.jobs.get(name, 0)) for name, count in jobs.items()}
     slot, node = _place(server)
     cpu, commands = after.cpu - before.cpu, after.commands - before.commands
     rates = (max(cpu / seconds, 0.0), max(commands / seconds, 0.0))

@@ -4,7 +4,8 @@
 --       [4] the set of the queues that have suspects   of jobs in a list: [5] the queues with marked jobs
 --       for periodic jobs [2] has the definitions, then: [5] last ticks   [6] jids of the latest jobs
 --       [7] the names of the paused ones
--- ARGV  [1] the queue   [2] the name of the move   [3] the number of the page   [4] what is in it
+-- ARGV  [1] the queue   [2] the name of the move   [3] the number of the page   [4] what is in it, or
+--       'barred': it is refused from now on
 --       then the page, as move_take.lua gives it
 -- Returns 1, 0 if this page is here already, or -1 if another page with its number, or a later one of
 -- the move, is: so this call comes late, or the other shard has forgotten pages in a failover.
@@ -20,6 +21,10 @@ local page = ARGV[3] .. ' ' .. redis.sha1hex(table.concat(ARGV, '\n', 5))
 local latest = redis.call('HGET', KEYS[1], field) or '0 '
 if latest == page then return 0 end
 if number <= tonumber(latest:match('^%d+')) then return -1 end
+if kind == 'barred' then
+  redis.call('HSET', KEYS[1], field, ARGV[3] .. ' barred')
+  return 1
+end
 
 --- @include "marked"
 
