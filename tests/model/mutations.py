@@ -171,8 +171,8 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "a due job goes to the suspects",
-        "local PLAIN, ALONE = 3, 4",
-        "local PLAIN, ALONE = 4, 4",
+        "local PLAIN, ALONE = 5, 6",
+        "local PLAIN, ALONE = 6, 6",
         worlds.RETRIES,
     ),
     Mutation(
