@@ -11,6 +11,7 @@ import errno
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Final, Literal
 
 _LONGEST_SHOWN: Final = 100
@@ -30,6 +31,17 @@ _PASSING: Final = frozenset(
         errno.ESTALE,
     }
 )
+
+
+_CHECKOUT: Final = Path(__file__).parents[1]
+
+
+def install(extra: str) -> str:
+    """The command that installs one of forkq's extras, as ``web``: in a checkout its own, so that
+    the package index's forkq does not take its place."""
+    if (_CHECKOUT / "pyproject.toml").is_file():
+        return f"{sys.executable} -m pip install -e '{_CHECKOUT}[{extra}]'"
+    return f"pip install 'forkq[{extra}]'"
 
 
 class _Configuration:

@@ -13,7 +13,7 @@ import click
 from ..client import Client
 from ..config.config import Config
 from ..default_client import address, use
-from ..errors import ForkqError
+from ..errors import ForkqError, install
 from ..store.deploys import mark
 from ..wire.printable import printable
 from .options import configuration, finds_redis
@@ -40,7 +40,7 @@ def metrics(listen: str, allow_remote: bool, once: bool, **flags: Any) -> int:
         from ..metrics.server import MetricsServer, address_of  # noqa: PLC0415 - as above
     except ModuleNotFoundError as missing:
         raise ForkqError(
-            f"{missing.name} is missing: pip install 'forkq[metrics]', and run it again"
+            f"{missing.name} is missing: {install('metrics')}, and run it again"
         ) from None
     configs = by_shard(configuration(**flags))
     exposition = Exposition({shard: _Clients(config).get for shard, config in configs.items()})

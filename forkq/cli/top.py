@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ..default_client import use
-from ..errors import ForkqError
+from ..errors import ForkqError, install
 from ..wire.redis_url import redacted_url
 from .options import configuration, finds_redis
 from .shards import by_shard
@@ -65,5 +65,5 @@ def _app() -> Any:
         if (error.name or "").startswith("forkq"):
             raise
         raise ForkqError(
-            f"forkq top needs {error.name}, which is not installed: pip install 'forkq[top]'"
+            f"forkq top needs {error.name}, which is not installed: {install('top')}"
         ) from None

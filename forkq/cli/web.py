@@ -14,7 +14,7 @@ import click
 from ..config.config import Config
 from ..config.web_table import address_of
 from ..default_client import use
-from ..errors import ForkqError
+from ..errors import ForkqError, install
 from ..runtime import log
 from ..wire.redis_url import redacted_url
 from .options import configuration, finds_redis, flag_of
@@ -80,5 +80,5 @@ def _part(name: str) -> Any:
         if (error.name or "").startswith("forkq"):
             raise
         raise ForkqError(
-            f"forkq web needs {error.name}, which is not installed: pip install 'forkq[web]'"
+            f"forkq web needs {error.name}, which is not installed: {install('web')}"
         ) from None

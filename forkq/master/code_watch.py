@@ -19,7 +19,7 @@ from typing import Final
 
 import psutil
 
-from ..errors import ConfigError
+from ..errors import ConfigError, install
 from ..store.outage import LONGEST_BETWEEN_FORKS, Backoff
 
 _LOOKS_AFTER_MASTER: Final = 500  # milliseconds
@@ -33,7 +33,7 @@ _UNTOLD: Final = 2.0
 def check_installed() -> None:
     """Raises ConfigError without watchfiles."""
     if find_spec("watchfiles") is None:
-        raise ConfigError("--reload needs the package watchfiles: pip install 'forkq[reload]'")
+        raise ConfigError(f"--reload needs the package watchfiles: {install('reload')}")
 
 
 class _Watcher:

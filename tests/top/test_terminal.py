@@ -106,5 +106,5 @@ def test_without_textual_it_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, "textual", None)
     for name in [name for name in sys.modules if name.startswith("forkq.top.")]:
         monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(ForkqError, match=r"needs textual.*pip install 'forkq\[top\]'"):
+    with pytest.raises(ForkqError, match=r"needs textual.* -m pip install -e '/.+\[top\]'"):
         _app()

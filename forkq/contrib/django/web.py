@@ -18,14 +18,14 @@ from django.urls import NoReverseMatch, re_path, reverse
 from django.utils.functional import lazy
 from django.views.decorators.csrf import csrf_exempt
 
+from ...errors import install
+
 try:
     from starlette.requests import HTTPConnection
 
     from ...web import WebSettings, create_app
 except ModuleNotFoundError as error:
-    raise ImproperlyConfigured(
-        f"the web UI needs {error.name}: pip install 'forkq[django,web]'"
-    ) from None
+    raise ImproperlyConfigured(f"the web UI needs {error.name}: {install('django,web')}") from None
 
 from .asgi_thread import AsgiAnswer, AsgiThread
 from .models import codename
