@@ -317,11 +317,14 @@ def test_a_stop_during_a_reload_succeeds(running: Unit) -> None:
     assert running.processes() == {}
 
 
-def test_a_master_that_hangs_is_replaced_and_its_jobs_run_again(running: Unit) -> None:
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
+def test_a_master_that_hangs_or_is_killed_is_replaced_and_its_jobs_run_again(
+    running: Unit, number: signal.Signals
+) -> None:
     """The watchdog aborts a stopped master; the jobs that ran are not lost."""
     push(running, 2, 4)
     wait_until(lambda: {"begin 0", "begin 1"} <= set(notes(running)), what="both jobs under way")
-    os.kill(master(running), signal.SIGSTOP)
+    os.kill(master(running), number)
     wait_restarted(running)
     wait_active(running)
     wait_until(lambda: ended(running) == {0, 1}, deadline=60, what="all jobs")
@@ -399,6 +402,61 @@ def test_a_killed_child_is_replaced_and_the_unit_stays_active(running: Unit) -> 
     assert running.show("ActiveState") == "active"
     assert master(running) == pid
     assert running.number("NRestarts") == 0
+
+
+@pytest.fixture
+def small(unit: Unit) -> Unit:
+    """forkq.service in small mode, started: master, child and clock are one process."""
+    config = CONFIG.replace("[forkq]", '[forkq]\nprocesses = "one"')
+    unit.box.write("/etc/forkq/forkq.toml", config.replace(f"workers = {WORKERS}", ""))
+    unit.ask("start")
+    return unit
+
+
+def test_one_process_starts_reloads_and_stops_as_a_unit(small: Unit) -> None:
+    """The reload returns when the process has loaded its code again; running jobs end before, and
+    those that a stop cuts off wait for the next start."""
+    pid, forkqs = small.show("MainPID"), small.processes()
+    assert [title.split()[1] for title in forkqs.values() if title.startswith("forkq")] == [
+        "master"
+    ]
+    push(small, 3, 1)
+    wait_until(lambda: "begin 0" in notes(small), what="a job under way")
+    small.ask("reload")
+    assert sum(line.startswith("boot ") for line in notes(small)) == 2
+    assert (small.show("MainPID"), small.number("NRestarts")) == (pid, 0)
+    wait_until(lambda: ended(small) == {0, 1, 2}, deadline=60, what="all jobs")
+    assert notes(small).count("begin 0") == 1
+
+    push(small, 1, 60)
+    wait_until(lambda: notes(small).count("begin 0") == 2, what="a long job under way")
+    begin = time.monotonic()
+    small.ask("stop")
+    assert time.monotonic() - begin < within(TIMEOUT + 5)
+    assert small.show("Result") == "success"
+    assert small.processes() == {}
+    small.ask("start")
+    wait_until(lambda: notes(small).count("begin 0") == 3, what="the job to begin again")
+
+
+def test_one_process_that_is_stopped_in_a_reload_ends_well(small: Unit) -> None:
+    push(small, 1, 60)
+    wait_until(lambda: "begin 0" in notes(small), what="a job under way")
+    small.ask("reload", "--no-block")
+    wait_until(lambda: small.show("SubState") == "reload", what="the reload's command")
+    small.ask("stop")
+    assert (small.show("Result"), small.processes()) == ("success", {})
+
+
+@pytest.mark.parametrize("how", ["hang", "crash"])
+def test_one_process_that_hangs_or_crashes_is_started_again(small: Unit, how: str) -> None:
+    """The watchdog sees a job that holds the interpreter. The jobs of a dead process run again."""
+    forkq.Client(url=server_url(small)).push({"class": "FailsOnce", "args": [how]})
+    wait_restarted(small)
+    wait_active(small)
+    wait_until(lambda: ended(small) == {0}, deadline=60, what="the job's second run")
+    assert notes(small).count(f"begin {how}") == 2
+    assert small.show("ActiveState") == "active"
 
 
 @pytest.mark.slow

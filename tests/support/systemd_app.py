@@ -6,6 +6,8 @@ Copied into the box, where only forkq's own folders can be written to.
 from __future__ import annotations
 
 import os
+import re
+import signal
 import time
 from pathlib import Path
 
@@ -26,6 +28,17 @@ def note(number: int, seconds: float) -> None:
     write(f"begin {number}")
     time.sleep(seconds)
     write(f"end {number}")
+
+
+@forkq.job(name="FailsOnce")
+def fails_once(how: str) -> None:
+    """A job whose first run holds the interpreter for ever, or ends its process."""
+    write(f"begin {how}")
+    if NOTES.read_text().splitlines().count(f"begin {how}") == 1:
+        if how == "hang":
+            re.match("(a+)+$", "a" * 64 + "b")
+        os.kill(os.getpid(), signal.SIGSEGV)
+    write("end 0")
 
 
 @forkq.job(name="Hog")
