@@ -118,9 +118,9 @@ class Client:
         InvalidJob for a job that could never run, ServerUnavailable if Redis cannot be reached (the
         text says whether the job may be in Redis), or ServerRefused if Redis refuses the push.
         """
-        return self._push(with_defaults(job))
+        return self._deliver(with_defaults(job))
 
-    def push_from(self, template: Payload, args: list[Any]) -> str | None:
+    def push_args(self, template: Payload, args: list[Any]) -> str | None:
         """``push`` of a job with these arguments. ``with_defaults`` has made ``template``: what all
         pushes of a job class share is checked once."""
         if middleware.pushes.members:
@@ -131,7 +131,7 @@ class Client:
             return self.push(given)
         job = template.copy()
         job["args"] = args
-        return self._push(job)
+        return self._deliver(job)
 
     def push_on_commit(self, job: Payload) -> str | None:
         """Pushes a job when the database transaction of this thread is committed; never if it is
@@ -197,7 +197,9 @@ class Client:
         rules = self._rules or Rulebook()
         return Server(connection, keys, self._bounds, rules, self.push, **named)
 
-    def _push(self, job: Payload) -> str | None:
+    def _deliver(self, job: Payload) -> str | None:
+        """Pushes ``job``, which has its defaults, or has it wait for the commit. Returns its jid;
+        None if the middleware vetoed it."""
         encoded = self._encoded(job)
         if encoded is None:
             return None

@@ -205,7 +205,7 @@ class Pusher(Generic[P]):
         if (caller := sys._getframe(1)).f_code.co_flags & _ASYNC:
             _refuse_await(self.name, caller)
         template = self._template or self._checked_template()
-        return default().push_from(template, self._bind(args, kwargs)) or ""
+        return default().push_args(template, self._bind(args, kwargs)) or ""
 
     def perform_async_on_commit(self, *args: P.args, **kwargs: P.kwargs) -> str:
         """Pushes the job when the database transaction of this thread is committed; never if it is

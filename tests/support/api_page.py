@@ -80,7 +80,7 @@ _MEMBERS_FROM: Final[dict[type, type]] = {forkq.Job: Pusher}
 _INTERNAL: Final = frozenset(
     (
         *("make", "parse", "encode", "decode", "due", "restarts", "change", "run", "of", "stamped"),
-        *("payload", "push_later", "push_from"),
+        *("payload", "push_later", "push_args"),
         "setUpClass",  # for unittest
     )
 )

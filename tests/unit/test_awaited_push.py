@@ -115,3 +115,15 @@ def test_a_coroutine_may_push_and_await_something_else(jobs: testing.RecordedJob
 
     assert asyncio.run(handler())
     assert len(jobs) == 6
+
+
+def test_a_jid_that_is_awaited_later_has_been_pushed(jobs: testing.RecordedJobs) -> None:
+    """docs/jobs.md says so: the error is Python's own, when the push is over."""
+
+    async def handler() -> None:
+        jid: Any = mail.perform_async(1)
+        await jid
+
+    with pytest.raises(TypeError, match=r"'?str'? "):
+        asyncio.run(handler())
+    assert len(jobs) == 1

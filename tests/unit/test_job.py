@@ -39,7 +39,7 @@ class FakeClient:
         self.pushed.append(job)
         return "j" * 24
 
-    def push_from(self, template: dict[str, Any], args: list[Any]) -> str | None:
+    def push_args(self, template: dict[str, Any], args: list[Any]) -> str | None:
         defaults = with_defaults({"class": "X", "args": []})
         own = {key: value for key, value in template.items() if value != defaults.get(key, ...)}
         return self.push({**own, "args": args})
