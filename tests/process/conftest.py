@@ -16,9 +16,9 @@ MEMORY = Path("/sys/fs/cgroup/memory")  # version 1
 
 
 @pytest.fixture(scope="session", autouse=True)
-def preloaded_processes() -> Iterator[None]:
+def preloaded_processes(pytestconfig: pytest.Config) -> Iterator[None]:
     """Lets ForkqTree fork its masters and commands."""
-    preloaded.start()
+    preloaded.start(getattr(pytestconfig, "workerinput", {}).get("forkq_preloaded"))
     yield
     preloaded.close()
 

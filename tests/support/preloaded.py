@@ -77,7 +77,8 @@ class Forked:
 
 
 class _Source:
-    """The process that imports once, and forks at each request."""
+    """The process that imports once, and forks at each request. Several test processes may share
+    it."""
 
     def __init__(self, modules: Sequence[str]) -> None:
         self._modules = modules
@@ -85,28 +86,28 @@ class _Source:
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
 
-    def start(self) -> None:
-        """Lets it import."""
+    def listen(self) -> str:
+        """Lets it import. Returns the address for ``connect``."""
         program = [sys.executable, str(Path(__file__).with_name("preloading.py"))]
-        self._socket, theirs = socket.socketpair()
-        self._process = subprocess.Popen(
-            bound.command([*program, str(theirs.fileno()), *self._modules]),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,  # no terminal, which Python would buffer by lines
-            pass_fds=[theirs.fileno()],
-        )
-        theirs.close()
+        self._process, address = listening(program, self._modules)
+        return address
+
+    def connect(self, address: str) -> None:
+        """Has this process's requests answered by the source with this address."""
+        self._socket = connected(address)
 
     def close(self) -> None:
-        """Ends it."""
-        if self._process is not None and self._socket is not None:
+        """Ends what this process has started and opened."""
+        if self._socket is not None:
             self._socket.close()
+        if self._process is not None:
+            self._process.kill()
             self._process.wait(30)
-            self._process = self._socket = None
+        self._process = self._socket = None
 
     @property
     def running(self) -> bool:
-        """Whether it was started."""
+        """Whether requests are answered."""
         return self._socket is not None
 
     def fork(
@@ -143,15 +144,51 @@ _commands = _Source([*LIBRARIES, *MAIN, *COMMAND])
 _masters = _Source([*LIBRARIES, *MAIN, *MASTER])
 
 
-def start() -> None:
-    """Starts the processes that fork. They end with this one, or at ``close``."""
-    if sys.platform == "linux" and hasattr(os, "pidfd_open"):
-        _commands.start()
-        _masters.start()
+def listening(
+    program: Sequence[str], arguments: Sequence[str]
+) -> tuple[subprocess.Popen[bytes], str]:
+    """Starts ``program``, whose first argument is the descriptor of a socket that listens. Returns
+    the address for ``connected``, too."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("")  # the kernel takes a free name, which is no file
+        listener.listen()
+        process = subprocess.Popen(
+            bound.command([*program, str(listener.fileno()), *arguments]),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,  # no terminal, which Python would buffer by lines
+            pass_fds=[listener.fileno()],
+        )
+        return process, listener.getsockname()[1:].decode()
+
+
+def connected(address: str) -> socket.socket:
+    """A connection to what listens at that address."""
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(f"\0{address}")
+    return connection
+
+
+def possible() -> bool:
+    """Whether this system has what forked processes need."""
+    return sys.platform == "linux" and hasattr(os, "pidfd_open")
+
+
+def listen() -> dict[str, str]:
+    """Starts the processes that fork; they end with this one, or at ``close``. Returns their
+    addresses, for ``start`` in any process."""
+    return {"commands": _commands.listen(), "masters": _masters.listen()}
+
+
+def start(addresses: Mapping[str, str] | None = None) -> None:
+    """Lets this process fork commands and masters, from processes of its own if none are shared."""
+    if possible():
+        found = addresses or listen()
+        _commands.connect(found["commands"])
+        _masters.connect(found["masters"])
 
 
 def close() -> None:
-    """Ends the processes that fork."""
+    """Ends the processes that fork, if they are this process's own."""
     _commands.close()
     _masters.close()
 

@@ -1,7 +1,8 @@
 """Imports, and forks ``bin/forkq`` at each request: `python preloading.py DESCRIPTOR MODULE ...`.
 
-preloaded.py starts it. A forked process leaves this file's loop and runs bin/forkq as its main
-program. An ended one stays a zombie until the test asks for its exit code, as with subprocess.
+preloaded.py starts it, with a socket that listens. Each test process that connects gets a fork of
+its own, which forks for it. A forked process leaves this file's loops and runs bin/forkq as its
+main program. An ended one stays a zombie until the test asks for its exit code, as with subprocess.
 """
 
 from __future__ import annotations
@@ -31,9 +32,8 @@ LENGTH = struct.Struct("!Q")
 
 
 def main() -> None:
-    """Answers requests until the test process ends. Returns in each forked process, too."""
-    tests = socket.socket(fileno=int(sys.argv[1]))
-    tests.set_inheritable(False)
+    """Imports, and lets each test process have its requests answered."""
+    listener = socket.socket(fileno=int(sys.argv[1]))
     sys.path[0] = str(CHECKOUT)
     gc.disable()  # as in forkq/__main__.py
     for module in sys.argv[2:]:
@@ -41,6 +41,23 @@ def main() -> None:
     gc.freeze()  # else each forked process soon looks through all of it, and so copies its pages
     gc.enable()
     setproctitle.getproctitle()  # finds a title's place by the environment, before that changes
+    _answer(accept(listener))
+
+
+def accept(listener: socket.socket) -> socket.socket:
+    """A connection, in a process that was forked for it: this one goes on accepting."""
+    handler = signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # so none is left as a zombie
+    while True:
+        connection, _ = listener.accept()
+        if os.fork() == 0:
+            listener.close()
+            signal.signal(signal.SIGCHLD, handler)
+            return connection
+        connection.close()
+
+
+def _answer(tests: socket.socket) -> None:
+    """Answers requests until the test process ends. Returns in each forked process, too."""
     while True:
         head, descriptors, _, _ = socket.recv_fds(tests, LENGTH.size, 2)
         if not head:
@@ -88,8 +105,7 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> None:
 
 
 def _run() -> NoReturn:
-    """Runs bin/forkq and ends as Python does, but frees nothing. Most of a short command's time
-    went into that: each page that holds an object had to be copied first."""
+    """Runs bin/forkq, and ends as Python does."""
     code: object = 0
     try:
         runpy.run_path(sys.argv[0], run_name="__main__")
@@ -98,11 +114,17 @@ def _run() -> NoReturn:
     except BaseException:  # noqa: BLE001 - as Python does
         sys.excepthook(*sys.exc_info())
         code = 1
+    leave(code if isinstance(code, int) else 1)
+
+
+def leave(code: int) -> NoReturn:
+    """The end of a forked process: what Python does then, but it frees nothing. Most of a short
+    command's time went into that: each page that holds an object had to be copied first."""
     threading._shutdown()  # type: ignore[attr-defined]  # waits for the other threads
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code if isinstance(code, int) else 1)
+    os._exit(code)
 
 
 if __name__ == "__main__":
