@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Final
@@ -69,7 +69,8 @@ class Client:
     Job classes push with the one of ``default_client.py``. It pushes no payload of more than
     ``max_payload_size`` bytes of JSON, or of more than ``max_nesting`` levels. A password that the
     URL does not have is read from ``password_source`` at each connect. A push waits for ``wait``
-    replicas, for ``wait_timeout`` seconds, or for half of ``timeout`` if that is less.
+    replicas, for ``wait_timeout`` seconds, or for half of ``timeout`` if that is less. ``expire``:
+    by queue or pattern, after how many seconds a job expires that does not say so itself.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class Client:
         password_source: PasswordSource | None = None,
         wait: int = 0,
         wait_timeout: float = 0.1,
+        expire: Mapping[str, float] | None = None,
     ) -> None:
         if url == EMBEDDED:
             raise ConfigError('for the embedded server call forkq.configure("embedded")')
@@ -100,6 +102,7 @@ class Client:
         access = Access(url, prefix, timeout, connect_timeout, password_source)
         self._route = Route(access, self.keys, pool)
         self._servers: Servers | None = None
+        self._expire = expire
         self._wait = wait
         self._wait_limit = max(1, math.ceil(min(wait_timeout, timeout / 2) * 1000))  # 0 is for ever
 
@@ -219,6 +222,8 @@ class Client:
         if at is None:
             job["enqueued_at"] = stamp
         wait = job.pop("wait") if "wait" in job else self._wait
+        if self._expire:
+            _add_expiry(job, self._expire)
         if KEY not in job:
             return EncodedJob(job["jid"], job["queue"], at, self._bounds.dumps(job), wait)
         is_marked, after = _completed(job, at)
@@ -250,6 +255,8 @@ class Client:
         wait = job.pop("wait", self._wait)
         job["enqueued_at"] = stamp = now()
         job["created_at"] = job["created_at"] or stamp
+        if self._expire:
+            _add_expiry(job, self._expire)
         is_marked, after = _completed(job, None) if KEY in job else (False, 0.0)
         encode = row_encoder(job)
         name, queue, bounds = job["class"], job["queue"], self._bounds
@@ -345,6 +352,13 @@ def _enqueued_now(job: EncodedJob) -> EncodedJob:
     if job.at is not None:
         return job
     return replace(job, payload=enqueued(job.payload, now(), after=job.expires_in))
+
+
+def _add_expiry(job: Payload, table: Mapping[str, float]) -> None:
+    """``features.expire.queues.add_expiry``, which a client without ``[expire]`` does not need."""
+    from .features.expire.queues import add_expiry  # noqa: PLC0415 - as below
+
+    add_expiry(job, table)
 
 
 def _completed(job: Payload, at: float | None) -> tuple[bool, float]:

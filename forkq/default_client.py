@@ -80,6 +80,7 @@ def use(
         password_source=settings.password_source,
         wait=settings.wait,
         wait_timeout=settings.wait_timeout,
+        expire=config.expire,
     )
     _default = client
     return client

@@ -25,6 +25,7 @@ from ..wire.validation import MOST_REPLICAS
 from .capsule import DEFAULT_NAME, Capsule, check_name
 from .cluster_shards import MOST as MOST_CLUSTER_SHARDS
 from .cron_tables import ROWS, Zone
+from .expire_table import TABLE as EXPIRE
 from .limit_tables import TABLES as RULES
 from .password_keys import PASSWORD_KEYS
 from .paths import STATUS_SUFFIX, beside
@@ -237,6 +238,7 @@ class Config:
     capsules: tuple[Capsule, ...] = (Capsule(DEFAULT_NAME),)
     cron: tuple[Entry, ...] = ()
     rules: Rulebook = field(default_factory=Rulebook, hash=False)
+    expire: Mapping[str, float] = field(default_factory=dict, hash=False)
     source: Path | None = None
     folder: Path = field(default=Path(), compare=False)
     shards: tuple[Shard, ...] = ()
@@ -337,6 +339,7 @@ TABLES: Final[Table] = {
     "capsules": Each(CAPSULE, check_name),
     "cron": ROWS,
     "spread": SPREAD,
+    "expire": EXPIRE,
     **RULES,
 }
 # Every key that has a value, by its path; NAME is a name, N the number of a row.

@@ -60,6 +60,8 @@ def _values(config: Config) -> Iterator[tuple[KeyPath, object]]:
         yield from ((("cron", index, key), row[key]) for key in ROWS.item)
     for queue, parts in parts_by_queue(config.shards).items():
         yield ("spread", queue), parts
+    for queue, seconds in config.expire.items():
+        yield ("expire", queue), seconds
     for table in FIELDS:
         for name, rules in config.rules.entries.items():
             yield from _rule(table, name, rules)

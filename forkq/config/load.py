@@ -232,6 +232,7 @@ def _build(
         shard=DEFAULT_SHARD if shards else "",
         cron=tuple(entry_of(row, forkq.get("cron_tz", "UTC")) for row in values.get("cron", ())),
         rules=rules,
+        expire=values.get("expire", {}),
         source=source,
         folder=folder,
         origins=given,

@@ -42,7 +42,7 @@ LARGE: Final[dict[str, Size]] = {
     "forkq/master/handover.py:ChildRecord": Size(fields=18),
     # The only owner of what is leased: a method for each step on the way of a unit.
     "forkq/child/fetch/leases.py:Leases": Size(methods=13),
-    "forkq/config/config.py:Config": Size(fields=36),
+    "forkq/config/config.py:Config": Size(fields=37),
     # The public API: what a caller may ask of a job, a queue, a set.
     "forkq/api/entry.py:JobEntry": Size(methods=30),
     "forkq/api/queue.py:Queue": Size(methods=20),

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from redis import Redis
 
 import forkq
-from forkq import api, middleware, registry
+from forkq import api, default_client, middleware, registry
 from forkq.clock.due_jobs import DueJobMover
 from forkq.clock.expired_jobs import ExpiredJobs
+from forkq.config.load import load
+from forkq.errors import ConfigError
 from forkq.features.marked import MOST
 from forkq.limits.rules import Rate, Rules
 from forkq.store import scripts
@@ -496,3 +499,49 @@ def test_a_recorded_job_expires_too() -> None:
         assert second.payload["forkq"]["needs"]["expires_at"] <= now()
         forkq.testing.drain()
     assert ran == [1]
+
+
+# [expire]
+
+
+def test_a_table_gives_the_jobs_of_a_queue_an_expiry(
+    redis: Redis, redis_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "forkq.toml").write_text(
+        '[capsules.default]\nqueues = ["*"]\n'
+        '[expire]\nexports = "2h"\n"tenant-*" = 60\n"tenant-vip-*" = 90.5\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(default_client, "_default", None)
+    client = forkq.configure(redis_server.url, environ={})
+
+    def after(queue: str, **options: Any) -> float | None:
+        job = {"class": "Export", "args": [], "queue": queue, **options}
+        client.push(job)
+        client.push_bulk({**job, "args": [[], []]})
+        found = in_queue(redis, f"queue:{queue}")
+        redis.delete(f"queue:{queue}")
+        lasts = {
+            round(one["expiry"] - one["enqueued_at"]) if "forkq" in one else 0 for one in found
+        }
+        [seconds] = lasts
+        return seconds
+
+    assert after("exports") == 7200
+    assert after("exports", expires_in=30) == 30
+    assert after("exports", expires_in=0) == 0
+    assert after("exports", forkq={"cron": "c"}) == 7200
+    assert after("tenant-7") == 60
+    assert after("tenant-vip-7") in (90, 91)
+    assert after("default") == 0
+    client.close()
+
+
+@pytest.mark.parametrize("value", ['"soon"', "0", "-5", "true", '["1h"]', "1e10"])
+def test_a_table_with_another_value_is_refused_by_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    (tmp_path / "forkq.toml").write_text(f"[expire]\nexports = {value}\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"forkq.toml.*expire\.exports"):
+        load(None, {}, {}, tmp_path)

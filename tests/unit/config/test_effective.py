@@ -89,7 +89,7 @@ def test_every_key_is_shown(show: Any) -> None:
         re.sub(r"^capsules\.default", "capsules.NAME", re.sub(r"\[\d\]", "[N]", key))
         for key in origins(show("--json"))
     }
-    rules = ("limits", "process_limits", "rates", "blocking", "fair", "spread")
+    rules = ("limits", "process_limits", "rates", "blocking", "fair", "spread", "expire")
     expected = {key for key in KEYS if not key.startswith(rules)}
     assert {key for key in shown if not key.startswith(rules)} == expected
 
