@@ -111,7 +111,7 @@ class Push(msgspec.Struct):
 
     def _note_each(self, writes: list[Write], replies: Sequence[Any]) -> None:
         for write, reply in zip(writes, replies, strict=True):
-            if isinstance(reply, exceptions.NoScriptError):
+            if isinstance(reply, exceptions.NoScriptError) and not _has_load(writes):
                 self._again += ((_LOAD, ()), write)
             elif isinstance(reply, ResponseError):
                 self._note_refusal(write, reply, again=writes is self._resent)
@@ -248,6 +248,12 @@ def _write_of_marked(jobs: Sequence[EncodedJob], keys: Keys) -> Write:
         arguments += (number, job.queue, at, job.expires_in or 0, job.payload)
     names = (keys.queues, keys.schedule, keys.marked, *map(keys.queue, numbers))
     return Call(PUSH, names, arguments).command, [job.jid for job in jobs]
+
+
+def _has_load(writes: Sequence[Write]) -> bool:
+    """Whether these commands give the server the text of the script. If it does not know the script
+    even then, it has refused the text, and would refuse it each time."""
+    return any(command is _LOAD for command, _ in writes)
 
 
 def _jids(writes: Iterable[Write]) -> tuple[str, ...]:
