@@ -80,7 +80,9 @@ def can_move(needs: dict[str, Any]) -> bool:
 
 def name_of(job: Payload) -> str:
     """The class under which the job's end counts, as people know it."""
-    return str(job.get("wrapped") or job["class"])[:_LONGEST_NAME]
+    wrapped = job.get("wrapped")
+    name: str = wrapped if wrapped and type(wrapped) is str else job["class"]
+    return name[:_LONGEST_NAME]
 
 
 def _version(needs: dict[str, Any]) -> int:

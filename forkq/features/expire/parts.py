@@ -15,6 +15,7 @@ import msgspec
 
 from ...wire.marks import KEY, NEEDS, needs_in
 from ...wire.payload import Payload
+from ...wire.validation import OPTIONS
 
 # The option, as a definition has it.
 EXPIRES_IN: Final = "expires_in"
@@ -31,10 +32,13 @@ _PLACEHOLDER: Final = msgspec.Raw(MOMENT)
 def promise(job: Payload, needs: dict[str, Any], at: float | None) -> float:
     """Writes into ``job`` and its ``needs`` when it expires, if it has the option. ``at``: when it
     is due (epoch seconds; None: it goes to its queue now). Returns the seconds that push.lua adds
-    to Redis's time; 0 if the payload has no placeholder."""
-    after = float(needs.pop(EXPIRES_IN, 0) or 0)
+    to Redis's time; 0 if the payload has no placeholder. Raises InvalidJob for another value than
+    the option can have: a raw push may have written it there."""
+    after: float | None = needs.pop(EXPIRES_IN, None)
     if not after:
         return 0.0
+    if not (row := OPTIONS[EXPIRES_IN]).values.fits(after):
+        raise row.refusal(job["class"], EXPIRES_IN, after)
     moment = _PLACEHOLDER if at is None else at + after
     needs[EXPIRES_AT] = job[EXPIRY] = moment
     return after if at is None else 0.0
@@ -61,6 +65,6 @@ def forget(job: Payload) -> Payload:
     left = {key: value for key, value in needs.items() if key != EXPIRES_AT}
     marks = {key: value for key, value in job[KEY].items() if key not in (NEEDS, "v")}
     if left:
-        marks |= {"v": job[KEY]["v"], NEEDS: left}
+        marks |= {key: value for key, value in job[KEY].items() if key == "v"} | {NEEDS: left}
     kept = {key: value for key, value in job.items() if key not in (KEY, EXPIRY)}
     return {**kept, KEY: marks} if marks else kept
