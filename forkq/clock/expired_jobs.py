@@ -24,21 +24,30 @@ if TYPE_CHECKING:
 # What one script looks at: so small that it delays others by some milliseconds at most.
 _PAGE: Final = 1000
 _BYTES: Final = 1 << 20
-# Seconds until a queue is looked at again: at least, and where none of its jobs expires. A long
-# queue is looked at for a small part of the time only.
+# Seconds until a queue is looked at again, at least and at most: a look does not see the jobs that
+# children have leased, which may come back, nor each one of a list that moves meanwhile. A long
+# queue is looked at for a small part of the time only; a push of a job that expires sooner begins a
+# look sooner.
 _SHORTEST_PAUSE: Final = 1.0
-_IDLE_PAUSE: Final = 60.0
+_LONGEST_PAUSE: Final = 60.0
 _PART: Final = 1 / 50
+# Pauses after each page, in times that it took: pages take a quarter of the server's time at most,
+# whatever is pushed and however many queues there are.
+_REST: Final = 3.0
 
 
 class _QueueLook:
     """One look into one queue: its suspects, then its list. ``score``: why it began. ``earliest``:
-    when the first of the jobs expires that were looked at and left there."""
+    when the first of the jobs expires that were looked at and left there. A name that is no UTF-8
+    is damage, and is looked at as any other: so it is forgotten, and delays no queue."""
 
-    def __init__(self, queue: str, score: float, keys: Keys) -> None:
+    def __init__(self, queue: bytes, score: float, keys: Keys) -> None:
         self.queue = queue
         self.score = score
-        self.lists = [keys.suspects(queue), keys.queue(queue)]
+        name = queue.decode("utf-8", "surrogateescape")
+        keys_of_jobs = (keys.suspects(name), keys.queue(name), keys.inflight(name))
+        self.keys = [key.encode("utf-8", "surrogateescape") for key in keys_of_jobs]
+        self.lists = self.keys[:2]
         self.read = 0
         self.ended = 0
         self.earliest = inf
@@ -46,10 +55,8 @@ class _QueueLook:
 
     def next_look(self) -> float:
         """When to look again, epoch seconds."""
-        pause = (monotonic() - self.began) / _PART
-        if isinf(self.earliest):
-            return now() + max(pause, _IDLE_PAUSE)
-        return max(self.earliest, now() + max(pause, _SHORTEST_PAUSE))
+        at, pause = now(), max((monotonic() - self.began) / _PART, _SHORTEST_PAUSE)
+        return max(at + pause, min(self.earliest, at + _LONGEST_PAUSE))
 
 
 class ExpiredJobs:
@@ -60,8 +67,9 @@ class ExpiredJobs:
         self._connection = connection
         self._log = log
         self._look: _QueueLook | None = None
-        self._first: tuple[str, float] | None = None
+        self._first: tuple[bytes, float] | None = None
         self._watch = False
+        self._rests_until = 0.0
 
     def load(self, watch: bool) -> None:
         """Reads which queue is to be looked at next, and when."""
@@ -71,13 +79,15 @@ class ExpiredJobs:
         found = checked(self._connection.pipeline([*caching, asked]))[-1]
         self._first = None
         for name, score in found:
-            self._first = (name.decode("utf-8", "surrogateescape"), float(score))
+            self._first = (name, float(score))
 
     def next_due(self) -> float | None:
-        """When to look, epoch seconds: at once, while a look is not at its end."""
+        """When to look, epoch seconds: after the rest, while a look is not at its end."""
         if self._look is not None:
-            return 0.0
-        return None if self._first is None or isinf(self._first[1]) else self._first[1]
+            return self._rests_until
+        if self._first is None or isinf(self._first[1]):
+            return None
+        return max(self._first[1], self._rests_until)
 
     def work(self) -> None:
         """Looks at one page, or ends a look."""
@@ -91,8 +101,9 @@ class ExpiredJobs:
 
     def _look_at_page(self, look: _QueueLook) -> None:
         names = (look.lists[0], self._keys.totals("ends"))
-        arguments = (look.read, _PAGE, _BYTES)
+        arguments, began = (look.read, _PAGE, _BYTES), monotonic()
         left, ended, earliest, more = self._connection.script(EXPIRED_JOBS, names, arguments)
+        self._rests_until = now() + _REST * (monotonic() - began)
         look.read += left
         look.ended += ended
         if earliest:
@@ -102,11 +113,10 @@ class ExpiredJobs:
             del look.lists[0]
 
     def _end(self, look: _QueueLook) -> None:
-        keys, queue = self._keys, look.queue
-        names = (keys.marked, keys.queue(queue), keys.suspects(queue), keys.inflight(queue))
-        arguments = (queue, look.score, look.next_look())
-        self._connection.script(MARKED_LOOK, names, arguments)
+        arguments = (look.queue, look.score, look.next_look())
+        self._connection.script(MARKED_LOOK, (self._keys.marked, *look.keys), arguments)
         self._look = None
         if look.ended:
-            self._log.info("jobs expired in a queue", queue=shown_name(queue), jobs=look.ended)
+            queue = shown_name(look.queue.decode("utf-8", "replace"))
+            self._log.info("jobs expired in a queue", queue=queue, jobs=look.ended)
         self.load(self._watch)  # the server does not report this clock's own change

@@ -185,7 +185,7 @@ class _Story:
         yield Trial(("ZRANGE", index, 0, 0, "WITHSCORES"), self._is_an_hour_ago)
         looked = Call(scripts.EXPIRED_JOBS, [queue, ends], [0, 10, _MUCH])
         yield Trial(looked, [0, 1, b"", 0])
-        lists = [index, queue, keys.suspects("e"), keys.inflight("e")]
+        lists = [index, keys.suspects("e"), queue, keys.inflight("e")]
         yield Trial(Call(scripts.MARKED_LOOK, lists, ["e", 0, self._now]), 1)
         yield Trial(("HSET", keys.inflight("e"), f"{_OWNER}1", payload), 1)
         leased = [keys.inflight("e"), keys.awaited("e"), keys.bucket("e"), ends]

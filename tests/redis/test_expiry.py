@@ -79,9 +79,9 @@ def payload(expires_at: object, *, jid: str = "m1", **keys: Any) -> bytes:
 
 
 def look(looker: ExpiredJobs) -> None:
-    """As the leader does: page after page while a look is due."""
+    """As the leader does, without its rests: page after page while a look is due."""
     looker.load(watch=False)
-    while (due := looker.next_due()) is not None and due <= now():
+    while (due := looker.next_due()) is not None and due <= max(now(), looker._rests_until):
         looker.work()
 
 
@@ -232,6 +232,46 @@ def test_needs_that_this_forkq_does_not_know_wait_for_a_newer_one(
     client.push({"class": "Stale", "args": [], "forkq": {"needs": {"wings": 2}}})
     [job] = in_queue(redis)
     assert job["forkq"]["v"] == VERSION + 1
+
+
+@pytest.mark.parametrize("given", ["soon", [1], 10**400, -5, True])
+def test_a_bad_value_below_forkq_is_refused_too(
+    client: forkq.Client, redis: Redis, given: Any
+) -> None:
+    """A raw push may write the option where the payload has it."""
+    with pytest.raises(forkq.InvalidJob, match="expires_in"):
+        client.push({"class": "Stale", "args": [], "forkq": {"needs": {"expires_in": given}}})
+    assert not redis.exists(QUEUE)
+
+
+def test_a_push_that_may_not_load_its_script_ends(redis: Redis, redis_server: Server) -> None:
+    """A user of Redis who may call scripts and not load them."""
+    redis.acl_setuser(
+        "p", enabled=True, passwords=["+p"], keys=["*"], commands=["+@all", "-script"]
+    )
+    redis.script_flush()
+    client = forkq.Client(redis_server.url.replace("//", "//p:p@", 1))
+    try:
+        with pytest.raises(forkq.ServerRefused, match=r"script\|load.*nothing was pushed"):
+            client.push({"class": "Stale", "args": [], "expires_in": 60})
+    finally:
+        client.close()
+        redis.acl_deluser("p")
+    assert not redis.exists(QUEUE)
+
+
+def test_arguments_that_look_like_needs_do_not_hide_those_of_the_job(
+    client: forkq.Client, redis: Redis, looker: ExpiredJobs
+) -> None:
+    at = now()
+    args = [{"needs": {"expires_at": at + 9000}}]
+    client.push({"class": "Stale", "args": args, "expires_in": 60})
+    [job] = in_queue(redis)
+    assert redis.zscore(MARKED, "default") == job["expiry"] < at + 9000
+    redis.lpush(QUEUE, payload(at - 1, args=args))
+    redis.zadd(MARKED, {"default": 1})
+    look(looker)
+    assert in_queue(redis) == [job]
 
 
 # The start
@@ -456,6 +496,42 @@ def test_another_type_in_the_place_of_the_list_does_no_harm(
     assert redis.get(QUEUE) == b"x"
 
 
+def test_a_damaged_name_delays_no_queue(redis: Redis, looker: ExpiredJobs) -> None:
+    redis.zadd(MARKED, {b"\xff\xfe": 1, b"default": 2})
+    redis.lpush(QUEUE, payload(now() - 1))
+    look(looker)
+    assert not redis.exists(QUEUE, MARKED)
+
+
+def test_a_queue_is_looked_at_again_within_a_minute(redis: Redis, looker: ExpiredJobs) -> None:
+    """A job that a child had leased during the look may expire long before those in the list."""
+    redis.lpush(QUEUE, payload(now() + 9000))
+    redis.hset("{queue:default}:inflight", "vm/1", payload(now() + 2))
+    redis.zadd(MARKED, {"default": 1})
+    look(looker)
+    score = redis.zscore(MARKED, "default")
+    assert score is not None
+    assert now() < score <= now() + 61
+
+
+def test_pages_leave_the_server_to_others_whatever_is_pushed(
+    redis: Redis, looker: ExpiredJobs
+) -> None:
+    """Each push lowers the score of its queue: the next page waits all the same."""
+    redis.lpush(QUEUE, *(payload(now() - 1, jid=f"m{number}") for number in range(3000)))
+    redis.zadd(MARKED, {"default": 1, "other": 1})
+    redis.lpush("queue:other", payload(now() - 1))
+    looker.load(watch=False)
+    pages = 0
+    while redis.exists(QUEUE, "queue:other"):
+        began = now()
+        looker.work()
+        redis.zadd(MARKED, {"default": 1})
+        if ended(redis) and (due := looker.next_due()) is not None:
+            pages += due > began
+    assert pages > 3000 / 300
+
+
 # People
 
 
@@ -470,6 +546,18 @@ def test_a_person_who_retries_a_dead_job_has_it_run(
     assert not {"forkq", "expiry"} & job.keys()
     with InProcessChild(redis_server.url):
         wait_until(lambda: ran, what="the run")
+
+
+def test_a_dead_job_with_needs_that_another_program_wrote_is_retried(
+    client: forkq.Client, redis: Redis
+) -> None:
+    job = {"class": "Stale", "args": [1], "queue": "default", "jid": "m1", "error_class": "E"}
+    needs = {"expires_at": now() - 9, "wings": 1}
+    redis.zadd("dead", {dumps({**job, "forkq": {"needs": needs}}): now()})
+    [entry] = api.DeadSet()
+    assert entry.retry()
+    [retried] = in_queue(redis)
+    assert retried["forkq"] == {"needs": {"wings": 1}}
 
 
 def test_what_was_deleted_and_put_back_expires_as_before(

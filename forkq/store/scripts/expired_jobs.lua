@@ -11,16 +11,18 @@
 -- marks are removed at once; no other client ever sees one. The LTRIM of nothing is for a full server: see
 -- jobs_move/list.lua.
 
+--- @include "needs"
 --- @include "ended"
 
+local MOST_ENDED = 128 -- and up to as many more: to end one takes five times as long as to look at it
 local LARGE, MARK = 262144, '\0removed by expired_jobs'
 local unpack = table.unpack or unpack -- Lua 5.4 has the former
 local seconds, micros = unpack(redis.call('TIME'))
 local now = seconds + micros / 1000000 -- only compared
 
 local function expiry(payload)
-  local tail = #payload <= LARGE and payload:sub(-8192) or ''
-  return tail:find('"needs":{', 1, true) and tonumber(tail:match('"expires_at":(%d+%.?%d*)'))
+  local needs = #payload <= LARGE and needs_in(payload)
+  return needs and tonumber(expiry_in(needs) or '')
 end
 
 -- The class of a job that has expired; nothing for any other.
@@ -52,7 +54,7 @@ local function look_at(entry)
   ended = ended + 1
 end
 
-while looked < most and bytes_left > 0 and from + looked < size do
+while looked < most and ended < MOST_ENDED and bytes_left > 0 and from + looked < size do
   local first = from + looked
   local part = redis.call('LRANGE', KEYS[1], -(first + math.min(step, most - looked)), -first - 1)
   for i = #part, 1, -1 do

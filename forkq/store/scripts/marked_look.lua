@@ -1,6 +1,6 @@
 -- Notes when a queue with marked jobs is looked at next, once all its jobs were looked at.
 --
--- KEYS  [1] the queues with marked jobs   [2] the queue's list   [3] its suspects   [4] its in-flight hash
+-- KEYS  [1] the queues with marked jobs   [2] its suspects   [3] its list   [4] its in-flight hash
 -- ARGV  [1] the queue   [2] the score that it had before the look   [3] the score from now on
 -- Returns 1 if the queue is forgotten: it has no job at all; else 0.
 --
