@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from typing import Any
 
 from ..limits.overrides import in_force
@@ -78,25 +79,34 @@ def queues(*names: str, server: Server | None = None) -> list[QueueState]:
     chosen = list(names) or _with_ruled(
         rules, texts({*paused, *controlled, *pushed, *(suspected or ())})
     )
-    alone = suspects_among(chosen, suspected)
-    commands = [command for name in chosen for command in _questions(keys, name)]
-    replies = server.ask_leniently(*commands, *(("LLEN", keys.suspects(name)) for name in alone))
-    counts = dict(zip(alone, replies[4 * len(chosen) :], strict=True))
+    answers, counts = _answers(server, chosen, suspects_among(chosen, suspected))
     now = int(time[0]) * 1_000_000 + int(time[1])
     stopped, in_sidekiq = set(texts(paused)), busy_in_sidekiq(server)
     states = [
         _state(
             name,
             rules.of(name),
-            replies[4 * at : 4 * at + 4],
+            answer,
             now,
             paused=name in stopped,
             suspects=counts.get(name) or 0,
             in_sidekiq=in_sidekiq[name],
         )
-        for at, name in enumerate(chosen)
+        for name, answer in zip(chosen, answers, strict=True)
     ]
     return [_with_pause(state, paused_by or {}) for state in states]
+
+
+def _answers(
+    server: Server, names: Sequence[str], alone: Sequence[str]
+) -> tuple[list[list[Any]], dict[str, int]]:
+    """The replies to ``_questions`` about each of these queues, and how many suspects the queues
+    ``alone`` have."""
+    questions = [_questions(server.keys, name) for name in names]
+    counts = [("LLEN", server.keys.suspects(name)) for name in alone]
+    replies = iter(server.ask_leniently(*chain.from_iterable(questions), *counts))
+    answers = [list(islice(replies, len(asked))) for asked in questions]
+    return answers, dict(zip(alone, replies, strict=True))
 
 
 def state_of_parts(states: Sequence[QueueState]) -> QueueState:

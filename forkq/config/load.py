@@ -6,7 +6,7 @@ Precedence: flags, variables, the environment's tables, the rest of the file, de
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -215,10 +215,7 @@ def _build(
     check_blocking(rules, capsules, given)
     rows = values["redis"].pop("shards", ())
     redis = _redis(values["redis"], given, folder)
-    default = Shard(DEFAULT_SHARD, redis.url, (), redis.password_source, redis.prefix)
-    table = values.get("spread", {})
-    shards = shards_of(default, rows, redis.cluster_shards, given, folder)
-    shards = with_parts(shards, table, given)
+    shards = with_parts(_shards(rows, redis, given, folder), values.get("spread", {}), given)
     check_rules(shards, rules, given)
     check_blocking_on(shards, rules, given)
     config = Config(
@@ -239,6 +236,17 @@ def _build(
     )
     _check_together(config)
     return config
+
+
+def _shards(
+    rows: Sequence[Mapping[str, Any]],
+    redis: RedisSettings,
+    given: Mapping[str, Origin],
+    folder: Path,
+) -> tuple[Shard, ...]:
+    """The shards of these rows beside the server of ``[redis]``; none without rows."""
+    default = Shard(DEFAULT_SHARD, redis.url, (), redis.password_source, redis.prefix)
+    return shards_of(default, rows, redis.cluster_shards, given, folder)
 
 
 def _with_places(table: dict[str, Any], environ: Mapping[str, str], folder: Path) -> dict[str, Any]:

@@ -95,22 +95,16 @@ def heat_map(
     first, last = _rows(total)
     height = (last - first) * _ROW
     most = max((count for column in columns for count in column), default=0)
-    cells = (
-        _cell(
-            x,
-            len(columns),
-            last - 1 - row,
-            column[row] / most,
-            _told(axis, x, columns, row, bounds),
-        )
-        for x, column in enumerate(columns)
-        for row in range(first, last)
-        if column[row]
-    )
+
+    def cell(x: int, row: int) -> Markup:
+        share, told = columns[x][row] / most, _told(axis, x, columns, row, bounds)
+        return _cell(x, len(columns), last - 1 - row, share, told)
+
+    places = ((x, row) for x in range(len(columns)) for row in range(first, last))
     return chart(
         summary,
         height + LABELS,
-        joined(cells),
+        joined(cell(x, row) for x, row in places if columns[x][row]),
         _row_names(first, last, bounds),
         marks(deploys, axis, height),
         axis.labels(height),
