@@ -38,7 +38,7 @@ from ..master.handover import (
     fixed,
     take_record,
 )
-from ..master.loop import Master
+from ..master.loop import Given, Master
 from ..master.one_process import OneProcess
 from ..master.pidfile import TITLE, Pidfile
 from ..master.rescue import TIMEOUT, Rescue, ShardRescues
@@ -279,8 +279,8 @@ def _assemble(
         if record is None:
             _log_findings(at_start_of_host(config, sockets), logger)
         rescue, notifier = _rescue(config, logger), SystemdNotifier(os.environ, logger)
-        kind = OneProcess if config.in_one_process else Master
-        master = kind(config, pidfile, rescue, notifier, embedded, tree, logger)
+        given = Given(config, pidfile, rescue, notifier, embedded, tree, logger)
+        master = OneProcess(given) if config.in_one_process else Master(given)
         if record is not None:
             master.take_over(record)
         if isinstance(master, OneProcess):

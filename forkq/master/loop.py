@@ -12,6 +12,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ..config.config import Config
@@ -53,46 +54,92 @@ _EXIT_RESERVE: Final = 1.25
 _TICK: Final = 1.0
 
 
-class Master:
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a master is given: ``embedded`` is the server that it runs itself, ``fixed`` what its
+    next program needs to be the same tree."""
+
+    config: Config
+    pidfile: Pidfile
+    rescue: Rescue
+    notifier: SystemdNotifier
+    embedded: EmbeddedRedis | None
+    fixed: Fixed
+    log: FilteringBoundLogger
+
+
+class MasterProcess:
+    """What the master of a tree and the one process of small mode have alike: what they are given,
+    what they pass on and show, and how they end."""
+
+    def __init__(self, given: Given) -> None:
+        self._config = config = given.config
+        self._pidfile = given.pidfile
+        self._rescue = given.rescue
+        self._notifier = given.notifier
+        self._embedded = given.embedded
+        self._log = log = given.log
+        self._signals = Signals()
+        self._children = Children(config, given.rescue, self._signals, self._descriptors, log)
+        self._conditions = Conditions.begin(config.silent_after)
+        self._display = Display(config, self._children, self._conditions, given.notifier, log)
+        self._fresh_counts = FreshCounts(self._children)
+        self._held_class_relay = HeldClassRelay(self._children)
+        self._leader_relay = LeaderRelay()
+        self._quiet = False
+        self._interrupts = 0
+
+    def _descriptors(self) -> list[int]:
+        """What a new child must close, besides the descriptors that ``Children`` knows."""
+        return [
+            *self._signals.descriptors(),
+            self._pidfile.descriptor(),
+            *self._rescue.descriptors(),
+            *self._notifier.descriptors(),
+        ]
+
+    def _check_embedded_redis(self) -> None:
+        if self._embedded is not None:
+            self._embedded.check()
+
+    def _end(self, exit_code: int) -> None:
+        """Removes what is this process's own, when nothing runs any more."""
+        if self._embedded is not None:
+            self._log.info("stopping the embedded server, last of all")
+            self._embedded.stop()
+        self._display.remove()
+        self._pidfile.release()
+        self._log.info("stopped", exit_code=exit_code)
+        ignore()
+
+    def _go_quiet(self) -> None:
+        self._log.info("quiet: no new jobs; running ones go on until the stop")
+        self._quiet = True
+        self._children.send_all(Quiet())
+
+    def _hang_up(self) -> None:
+        self._log.info("hangup: logs go to standard error, so there is no file to reopen")
+
+
+class Master(MasterProcess):
     """Holds the tree together from ``run`` to its exit code."""
 
-    def __init__(
-        self,
-        config: Config,
-        pidfile: Pidfile,
-        rescue: Rescue,
-        notifier: SystemdNotifier,
-        embedded: EmbeddedRedis | None,
-        fixed: Fixed,
-        log: FilteringBoundLogger,
-    ) -> None:
-        self._config = config
-        self._pidfile = pidfile
-        self._rescue = rescue
-        self._notifier = notifier
-        self._embedded = embedded
-        self._log = log
-        self._signals = Signals()
-        self._children = children = Children(config, rescue, self._signals, self._descriptors, log)
-        self._conditions = conditions = Conditions.begin(config.silent_after)
-        silence = conditions.silence
+    def __init__(self, given: Given) -> None:
+        super().__init__(given)
+        config, rescue, fixed, log = given.config, given.rescue, given.fixed, given.log
+        children, silence = self._children, self._conditions.silence
         self._replacements = replacements = Replacements(children, silence.has, log)
         self._removals = Removals(children, rescue, log)
-        table = health_table(config, children.slots, conditions, replacements)
+        table = health_table(config, children.slots, self._conditions, replacements)
         self._health = Health(table, children, replacements, self._removals, log)
         self._stop_sequence = StopSequence(children, self._removals, rescue, log)
         self._restart = Restart(children, replacements, fixed, self._hand_over, log)
         self._reload = Reload(children, replacements, log)
-        self._fresh_counts = FreshCounts(children)
         self._isolation = Isolation(config.capsules, children, silence.has)
-        self._held_class_relay = HeldClassRelay(children)
-        self._leader_relay = LeaderRelay()
         self._succession = Succession(
-            fixed, pidfile, children, silence, self._leader_relay, self._signals, notifier
+            *(fixed, given.pidfile, children, silence),
+            *(self._leader_relay, self._signals, given.notifier),
         )
-        self._display = Display(config, children, conditions, notifier, log)
-        self._quiet = False
-        self._interrupts = 0
         self._exit_code = CLEAN
 
     def run(self) -> int:
@@ -154,10 +201,6 @@ class Master:
             reported_at=self._fresh_counts.note_answers(),
         )
 
-    def _check_embedded_redis(self) -> None:
-        if self._embedded is not None:
-            self._embedded.check()
-
     def _rescue_last_jobs(self) -> None:
         limit = min(time.monotonic() + _LAST_RESCUE, self._stop_sequence.latest - _EXIT_RESERVE)
         self._rescue.limit_waits(limit)
@@ -165,22 +208,16 @@ class Master:
             self._children.wait(min(limit, self._rescue.due or limit))
 
     def _finish(self) -> None:
-        """All children are gone: returns the last jobs, then removes the master's own files."""
+        """Returns the last jobs to their queues, and removes the master's own files."""
         self._rescue_last_jobs()
         self._children.deaths.log(wait=0.0)
-        if self._embedded is not None:
-            self._log.info("stopping the embedded server, last of all")
-            self._embedded.stop()
         if self._rescue.due is not None and (leases := self._rescue.leases):
             self._log.warning(
                 "jobs stay leased in redis; the next start gives them back", jobs=leases
             )
         elif self._rescue.due is not None:
             self._log.warning("redis did not take the last counts; no job is known to stay leased")
-        self._display.remove()
-        self._pidfile.release()
-        self._log.info("stopped", exit_code=self._exit_code)
-        ignore()
+        self._end(self._exit_code)
 
     # What the signals do
 
@@ -200,13 +237,9 @@ class Master:
             self._rescue.abandon()
             self._children.kill_all()
 
-    def _go_quiet(self) -> None:
-        self._log.info("quiet: no new jobs; running ones go on until the stop")
-        self._quiet = True
-        self._children.send_all(Quiet())
-
     def _dump_stacks(self) -> None:
-        """A silent child gets a signal, too, because it may not read orders."""
+        """Orders each child to log its stacks. A silent one may not read orders, and gets a
+        signal."""
         for child in self._children:
             child.send(DumpStacks())
             if self._conditions.silence.has(child):
@@ -231,14 +264,11 @@ class Master:
         return reason
 
     def take_over(self, record: MasterRecord) -> None:
-        """Before ``run``, in the next program: the children and the state of the one before."""
+        """Takes over children and state of the program before this one. Called before ``run``."""
         self._succession.take_over(record, self._restart)
         self._isolation.begin_anew()
         self._display.inherit()
         self._quiet = record.quiet
-
-    def _hang_up(self) -> None:
-        self._log.info("hangup: logs go to standard error, so there is no file to reopen")
 
     def _next_deadline(self) -> float:
         """When the loop must go round, even if nothing happens (monotonic)."""
@@ -254,15 +284,6 @@ class Master:
         if not self._stop_sequence.begun:
             moments += [self._children.slots.due, self._isolation.due]
         return min(moment for moment in moments if moment is not None)
-
-    def _descriptors(self) -> list[int]:
-        """What a new child must close, besides the descriptors that ``Children`` knows."""
-        return [
-            *self._signals.descriptors(),
-            self._pidfile.descriptor(),
-            *self._rescue.descriptors(),
-            *self._notifier.descriptors(),
-        ]
 
 
 def health_table(

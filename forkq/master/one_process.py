@@ -13,32 +13,20 @@ import signal
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from .. import registry
-from ..config.config import Config
 from ..errors import CannotBoot, CannotStartYet, ForkqError
 from ..runtime import log as process_log
 from ..runtime.app_frames import app_traceback
 from ..runtime.app_loader import is_lasting
 from ..runtime.assignment import exit_process
 from ..runtime.exit_codes import CLEAN, INTERNAL_ERROR, INTERRUPTED
-from ..runtime.pipe import DumpStacks, Order, Quiet, RunSuspects, Stop
-from .child_handle import ChildHandle
-from .children import Children
-from .embedded_redis import EmbeddedRedis
-from .handover import FORMAT, Fixed, MasterRecord, RestartReport, become
-from .pidfile import Pidfile
-from .relays import FreshCounts, HeldClassRelay, LeaderRelay
-from .rescue import Rescue
-from .signals import Signals, ignore
+from ..runtime.pipe import DumpStacks, RunSuspects, Stop
+from .handover import FORMAT, MasterRecord, RestartReport, become
+from .loop import Given, MasterProcess
 from .spawn import ChildThread
-from .status_file import Conditions, Display
 from .stop import GRACE, HINTS
-from .systemd import SystemdNotifier
-
-if TYPE_CHECKING:
-    from structlog.typing import FilteringBoundLogger
 
 # All in seconds. The longest sleep of the loop, how long the clock may take to end, how long
 # systemd waits for the import of the app.
@@ -63,38 +51,17 @@ class OneRestart:
         return self.report.state == "replacing"
 
 
-class OneProcess:
+class OneProcess(MasterProcess):
     """Holds the threads together, from ``boot`` to the exit code of ``run``."""
 
-    def __init__(
-        self,
-        config: Config,
-        pidfile: Pidfile,
-        rescue: Rescue,
-        notifier: SystemdNotifier,
-        embedded: EmbeddedRedis | None,
-        fixed: Fixed,
-        log: FilteringBoundLogger,
-    ) -> None:
-        self._config = config
-        self._pidfile = pidfile
-        self._notifier = notifier
-        self._embedded = embedded
-        self._fixed = fixed
-        self._log = log
-        self._signals = Signals()
-        self._children = Children(config, rescue, self._signals, list, log)
-        conditions = Conditions.begin(config.silent_after)
-        self._display = Display(config, self._children, conditions, notifier, log)
-        self._fresh_counts = FreshCounts(self._children)
-        self._held_class_relay = HeldClassRelay(self._children)
-        self._leader_relay = LeaderRelay()
+    def __init__(self, given: Given) -> None:
+        super().__init__(given)
+        self._fixed = given.fixed
         self._restart = OneRestart()
-        self._quiet = self._stopping = self._runs_suspects = False
-        self._interrupts = 0
+        self._stopping = self._runs_suspects = False
 
     def take_over(self, record: MasterRecord) -> None:
-        """Before ``boot``, in the next program: the state of the one before."""
+        """Takes over the state of the program before this one. Called before ``boot``."""
         self._restart.report, self._quiet = record.restart, record.quiet
 
     def boot(self) -> None:
@@ -135,8 +102,7 @@ class OneProcess:
             self._relay()
             if self._clock_handle.told.exiting is not None:  # it has failed, as its log line says
                 self._child_handle.send(Stop(time.monotonic() + self._config.timeout))
-            if self._embedded is not None:
-                self._embedded.check()
+            self._check_embedded_redis()
             self._display.measure(self._child_handle)
             self._show_state()
             self._set_alarm()
@@ -158,12 +124,8 @@ class OneProcess:
         self._log.info("starting", processes="one", pidfile=pidfile)
         self._child_handle = self._child.start()
         self._clock_handle = self._clock.start()
-        for handle in self._handles:
+        for handle in (self._child_handle, self._clock_handle):
             self._children.add(handle)
-
-    @property
-    def _handles(self) -> tuple[ChildHandle, ChildHandle]:
-        return self._child_handle, self._clock_handle
 
     def _relay(self) -> None:
         """Passes on what the clock has found. Suspects run alone, in the child itself."""
@@ -190,7 +152,7 @@ class OneProcess:
         return min(tick, self._display.due)
 
     def _finish(self) -> int:
-        """The child has ended: executes the next program, or returns the exit code."""
+        """Executes the next program, or returns the exit code. Called when the child has ended."""
         faulthandler.cancel_dump_traceback_later()
         has_ended = self._child.ended(_CLOCK_LIMIT)
         self._clock_handle.send(Stop(0.0))
@@ -200,8 +162,11 @@ class OneProcess:
             self._log.warning("jobs stay leased in redis; the next start gives them back")
         self._obey(self._signals.block())  # what comes now waits for the next program
         if self._restart.requested and not self._stopping:
-            return self._end(self._execute(code))
-        return self._end(CLEAN if self._stopping else INTERNAL_ERROR)
+            code = self._execute(code)
+        else:
+            code = CLEAN if self._stopping else INTERNAL_ERROR
+        self._end(code)
+        return code
 
     def _execute(self, code: int) -> int:
         """Executes the next program of this process. Returns only if it cannot: the exit code.
@@ -219,16 +184,6 @@ class OneProcess:
             reason = become(record)
         self._log.error("cannot restart in this process; it ends", reason=reason)
         return INTERNAL_ERROR
-
-    def _end(self, code: int) -> int:
-        if self._embedded is not None:
-            self._log.info("stopping the embedded server, last of all")
-            self._embedded.stop()
-        self._display.remove()
-        self._pidfile.release()
-        self._log.info("stopped", exit_code=code)
-        ignore()
-        return code
 
     # What the signals do
 
@@ -251,11 +206,6 @@ class OneProcess:
             self._end(INTERRUPTED)
             exit_process(INTERRUPTED)
 
-    def _go_quiet(self) -> None:
-        self._log.info("quiet: no new jobs; running ones go on until the stop")
-        self._quiet = True
-        self._send_both(Quiet())
-
     def _begin_restart(self) -> None:
         if self._stopping or self._restart.requested:
             return
@@ -268,13 +218,6 @@ class OneProcess:
         self._notifier.reloading()
         self._child_handle.send(Stop(time.monotonic() + self._config.timeout))
 
-    def _hang_up(self) -> None:
-        self._log.info("hangup: logs go to standard error, so there is no file to reopen")
-
-    def _send_both(self, order: Order) -> None:
-        for handle in self._handles:
-            handle.send(order)
-
 
 def _ignored(_: OneProcess) -> None:
     """A signal that means nothing here."""
@@ -285,7 +228,7 @@ _ACTIONS: Final[dict[int, Callable[[OneProcess], None]]] = {
     signal.SIGQUIT: OneProcess._stop,
     signal.SIGINT: OneProcess._interrupt,
     signal.SIGTSTP: OneProcess._go_quiet,
-    signal.SIGTTIN: lambda one: one._send_both(DumpStacks()),
+    signal.SIGTTIN: lambda one: one._children.send_all(DumpStacks()),
     signal.SIGUSR2: OneProcess._begin_restart,
     signal.SIGHUP: OneProcess._hang_up,
     signal.SIGURG: lambda one: one._fresh_counts.ask(),

@@ -52,8 +52,6 @@ LARGE: Final[dict[str, Size]] = {
     # The roots of the processes: a field for each part that they drive.
     "forkq/child/main.py:Child": Size(fields=19),
     "forkq/clock/main.py:Clock": Size(fields=25),
-    "forkq/master/loop.py:Master": Size(fields=24),
-    "forkq/master/one_process.py:OneProcess": Size(fields=21),
     # One connection, whose replies are counted in one place: each method is a way to ask over it.
     "forkq/store/connection.py:RedisConnection": Size(methods=21),
 }
