@@ -42,7 +42,7 @@ class HeldClassWatch:
             self._told = found
 
     def next_due(self) -> float | None:
-        """Returns None: there is something to do only when the hash changes."""
+        """None: there is something to do only when the hash changes."""
         return None
 
     def work(self) -> None:

@@ -51,7 +51,8 @@ class MasterLiveness:
             self._log_silence(round(now - beat_at))
 
     def _last_beat(self) -> float | None:
-        """Monotonic; None if the file is not this master's, or cannot be read."""
+        """When the master last wrote its time (monotonic); None if the file cannot be read, or is
+        not this master's."""
         with suppress(OSError, ForkqError, ValueError):
             if int(read_trusted(self._pidfile)) == os.getppid():
                 return life_shown(self._pidfile)

@@ -140,7 +140,8 @@ class Sweep:
         return _PERIOD
 
     def _check_dead(self, owner: Owner) -> float:
-        """The owner's process is gone. Its master, if there is one, has some time to rescue it."""
+        """Recovers the jobs of an owner whose process is gone, once its master, if there is one,
+        has had time to rescue them."""
         since = self._dead_since.setdefault(owner.identity, self._monotonic())
         has_master = liveness_of(owner.master_ref) == "alive"
         left = since + (_MASTERS_TIME if has_master else _RESCUE_TIME) - self._monotonic()
@@ -151,7 +152,8 @@ class Sweep:
         return _PERIOD
 
     def _check_missing(self, owner: Owner) -> float:
-        """The owner has no record, and this clock cannot see its process."""
+        """Recovers the jobs of an owner whose record was missing in two looks, and whose process
+        this clock cannot see."""
         second_look = self._missing_since[owner.identity] + _SECOND_LOOK
         left = max(second_look, self._host_watch.trusted_from) - self._monotonic()
         if left > 0:

@@ -93,7 +93,8 @@ def watching(folder: Path) -> Iterator[None]:
 
 
 def _end_earlier() -> None:
-    """The master's program before this one may have left its own: an exec keeps children."""
+    """Ends the watcher that the master's program before this one may have left: an exec keeps
+    children."""
     for child in psutil.Process().children():
         with suppress(psutil.Error):  # a child of forkq's that dies now
             if __name__ in child.cmdline():

@@ -62,7 +62,7 @@ class ExitStatus:
 
     @property
     def crash(self) -> ProcessDeath:
-        """For the crash records of the child's jobs."""
+        """What the crash records of the child's jobs say of its death."""
         reason, uptime, stack = _OUT_OF_MEMORY if self.oom else None, self.uptime, self.stack
         code = self.code if self.code >= 0 else None
         number = -self.code if self.code < 0 else None
@@ -164,7 +164,7 @@ class DeathLog:
             )
 
     def _reason(self, reason: str) -> str:
-        """All of it, once; then its last line."""
+        """Why the boot failed: the whole text once, then its last line."""
         if reason == self._shown:
             return last_line(reason)
         self._shown = reason
@@ -176,7 +176,7 @@ def _was_stopped_in_boot(child: ChildHandle) -> bool:
 
 
 def _certificate(death: Death) -> dict[str, object]:
-    """How it died, and with what. Peak memory as people read it."""
+    """The fields of a log line: how the child died, and with which jobs and memory."""
     status, jobs = death.status, death.rescued.in_progress if death.rescued else None
     found: dict[str, object] = {
         "how": status.text,
@@ -211,8 +211,8 @@ class Deaths:
         self._oom.update()
 
     def record(self, child: ChildHandle, code: int, rss: int) -> None:
-        """The child has just been reaped, and its last facts are read. ``code``: its exit code, or
-        minus the signal; ``rss``: its peak memory in KiB."""
+        """Records the end of a child that has just been reaped, and whose last facts are read.
+        ``code``: its exit code, or minus the signal; ``rss``: its peak memory in KiB."""
         oom = self._was_killed_by_oom(child, code)
         uptime = time.monotonic() - child.born
         status = ExitStatus(code, rss, uptime, oom, child.files.stack)
@@ -359,7 +359,7 @@ class OomKills:
         return found
 
     def _read(self) -> int:
-        """0 without a counter: not Linux, or no control group for memory."""
+        """The count; 0 without a counter: not Linux, or no control group for memory."""
         if self._counter is None:
             return 0
         with suppress(OSError, ValueError):

@@ -82,7 +82,7 @@ class HardLimits(Rule):
         return ChildVerdict("log", (line("info", "an overdue job has ended by itself", child),))
 
     def _handle_silence(self, child: ChildHandle, now: float) -> ChildVerdict | None:
-        """The child writes its stacks from a signal handler in C, and is removed."""
+        """Has a child that does not answer write its stacks, and be removed."""
         case = self._cases.setdefault(child, _Case())
         if case.stacks_at is None:
             case.stacks_at = now
@@ -94,8 +94,8 @@ class HardLimits(Rule):
     def _begin(
         self, child: ChildHandle, overdue: Sequence[Overdue], now: float
     ) -> ChildVerdict | None:
-        """Unless every processor is overdue, the other jobs get their time. Nothing runs beside a
-        suspect."""
+        """Begins the case of a child. Its other jobs get their time, unless each processor is
+        overdue or the child runs a suspect, beside which nothing runs."""
         capsule, suspects = child.slot.capsule, any(job.suspect for job in overdue)
         places = child.beat.busy if suspects else capsule and capsule.concurrency
         if places and len(overdue) >= places:

@@ -79,7 +79,7 @@ class Rule:
         return None
 
     def forget(self, child: ChildHandle) -> None:
-        """The child has been reaped."""
+        """Forgets a child that has been reaped."""
 
 
 class RuleTable(NamedTuple):

@@ -127,7 +127,7 @@ class SoloChildren:
         return min(moments, default=None)
 
     def note(self, *, rescued: bool, told: bool) -> None:
-        """A rescue has just made suspects; the clock says that some wait."""
+        """Notes that suspects wait: a rescue has just made them, or the clock has found them."""
         self._told = told
         if rescued:
             self._rescued_until = time.monotonic() + _RESCUE_COUNTS
@@ -334,7 +334,7 @@ class SoleTurns:
         return [child for child in found if not runs_for_long(child, self._is_silent)]
 
     def _perhaps_begin(self, capsules: Sequence[SoloChildren]) -> None:
-        """If the others have had their time, or have nothing to do in it."""
+        """Begins a turn if the others have had their time, or have nothing to do in it."""
         named = {one.capsule: one for one in capsules if one.wanted}
         self._asking = {name: None for name in self._asking if name in named}
         if not self._asking:
@@ -344,7 +344,7 @@ class SoleTurns:
             self._next, self._began = next(able, None), time.monotonic()
 
     def _drain(self, capsule: SoloChildren, *, quiet: bool) -> None:
-        """No further suspect begins (isolation.py). When none runs any more, the turn begins."""
+        """Lets no further suspect begin. When none runs any more, the turn begins."""
         took = time.monotonic() - self._began
         if quiet or not capsule.may_fork_sole:
             self._next = None

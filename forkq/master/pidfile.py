@@ -120,7 +120,7 @@ def _master(pid: int, owner: int, path: Path) -> psutil.Process:
 
 
 def _looks_like_a_master(command: list[str]) -> bool:
-    """Judged by its title, or by its command line before it has set a title."""
+    """Whether the title of a process says so, or its command line before it has set a title."""
     title = command[0] if command else ""
     return title.startswith(TITLE) or any(Path(part).name in _PROGRAMS for part in command[:4])
 

@@ -67,7 +67,7 @@ class MemoryMeter:
         self._looks: dict[ChildHandle, _Look] = {}
 
     def memory(self, child: ChildHandle) -> Memory | None:
-        """What the child had at its last measurement; None before the first one."""
+        """How much memory the child had when it was last measured; None before that."""
         look = self._looks.get(child)
         return None if look is None else look.memory
 
@@ -95,7 +95,7 @@ class MemoryMeter:
         look.measured_at = time.monotonic()
 
     def forget(self, child: ChildHandle) -> None:
-        """The child has been reaped."""
+        """Forgets a child that has been reaped."""
         self._looks.pop(child, None)
 
 

@@ -60,12 +60,12 @@ class Conditions(NamedTuple):
 
     @classmethod
     def begin(cls, silent_after: float) -> Conditions:
-        """No child is known yet. ``silent_after``: seconds."""
+        """The conditions of a master that knows no child yet. ``silent_after`` is in seconds."""
         silence = Silence(silent_after)
         return cls(silence, CutOff(silent_after, silence), MemoryMeter())
 
     def of(self, child: ChildHandle) -> SeenChild:
-        """What they know of ``child``."""
+        """What is wrong with ``child``, and its memory, as far as the rules know."""
         memory = self.meter.memory(child)
         if self.silence.has(child):
             return SeenChild(child, "silent", memory)
@@ -97,7 +97,7 @@ class Display:
         return self._file.due
 
     def inherit(self) -> None:
-        """In the master's next program: the one before has announced that the tree is ready."""
+        """Notes that the program before this one has announced that the tree is ready."""
         self._was_announced = self._was_logged = True
 
     def show(
@@ -122,7 +122,7 @@ class Display:
         self._conditions.meter.measure_next([child])
 
     def remove(self) -> None:
-        """The tree is gone."""
+        """Removes the file: the tree is gone."""
         self._file.remove()
 
     def _notify_systemd(self, summary: str, *, stopping: bool, restarting: bool) -> None:
@@ -272,7 +272,7 @@ class StatusFile:
             self._written = content
 
     def remove(self) -> None:
-        """The tree is gone."""
+        """Removes the file: the tree is gone."""
         self._path.unlink(missing_ok=True)
 
 

@@ -109,8 +109,8 @@ class StopSequence:
             self._phase = step(self)
 
     def interrupted(self, number: int) -> None:
-        """The ``number``th Ctrl-C, which does not kill. What the stop waits for is logged as soon
-        as it is known."""
+        """Notes the ``number``th Ctrl-C, which does not kill. What the stop waits for is logged as
+        soon as it is known."""
         self._hint = {"hint": HINTS[number]}
         if self._phase is not Phase.ANSWERS:
             self._log_waiting()
@@ -155,7 +155,8 @@ class StopSequence:
         return Phase.REMOVAL
 
     def _remove(self) -> None:
-        """No crash record: a job that ignores the stop is no crash."""
+        """Removes the children that are left. Their jobs get no crash record: to ignore the stop is
+        no crash."""
         if self._children.by_pid:
             jobs = self._running()
             problem = "jobs ignore the stop" if jobs else "children do not end"

@@ -36,45 +36,46 @@ class SystemdNotifier:
             self._socket.setblocking(False)
 
     def booting(self) -> None:
-        """Children boot. Asks systemd for more time than its unit gives to a start or a reload:
-        ``boot_timeout`` alone limits a boot."""
+        """Says that children boot. Asks systemd for more time than its unit gives to a start or a
+        reload: ``boot_timeout`` alone limits a boot."""
         now = time.monotonic()
         if now >= self._extend_at:
             self._extend_at = now + _EXTEND_EVERY
             self._send(f"EXTEND_TIMEOUT_USEC={_microseconds(_EXTENSION)}")
 
     def ready(self, status: str) -> None:
-        """All children are ready; also ends a reload. Sent once for each."""
+        """Says that all children are ready, once for each start or reload."""
         if self._is_ready:
             return
         self._is_ready = True
         self._send(f"READY=1\nMAINPID={os.getpid()}\nSTATUS={status}")
 
     def reloading(self) -> None:
-        """A rolling restart begins; ``ready`` ends it."""
+        """Says that a rolling restart begins; ``ready`` ends it."""
         self._is_ready = False
         self._extend_at = 0.0
         self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def going_blind(self, seconds: float) -> None:
-        """The loop will not run for up to ``seconds``, while the master's next program starts."""
+        """Says that the loop will not run for up to ``seconds``, while the master's next program
+        starts."""
         limit = _microseconds(seconds)
         watchdog = "" if self.watchdog is None else f"\nWATCHDOG_USEC={limit}"
         self._send(f"EXTEND_TIMEOUT_USEC={limit}{watchdog}")
 
     def back(self) -> None:
-        """The loop runs again: the watchdog gets its own time back."""
+        """Says that the loop runs again: the watchdog gets its own time back."""
         if self.watchdog is not None:
             self._send(f"WATCHDOG_USEC={_microseconds(self.watchdog * 2)}\nWATCHDOG=1")
 
     def status(self, text: str) -> None:
-        """One line for ``systemctl status``; sent when it has changed."""
+        """Sends the line for ``systemctl status`` if it has changed."""
         if text != self._last_status:
             self._last_status = text
             self._send(f"STATUS={text}")
 
     def stopping(self, seconds: float) -> None:
-        """The tree stops, and needs ``seconds`` at most: systemd is to wait that long."""
+        """Says that the tree stops, and needs ``seconds`` at most: systemd is to wait that long."""
         self._send(f"STOPPING=1\nEXTEND_TIMEOUT_USEC={_microseconds(seconds)}")
 
     def descriptors(self) -> list[int]:
@@ -82,7 +83,7 @@ class SystemdNotifier:
         return [self._socket.fileno()] if self._socket is not None else []
 
     def ping(self) -> None:
-        """The master's loop goes on: feeds the watchdog of systemd."""
+        """Feeds the watchdog of systemd: the master's loop goes on."""
         self._send("WATCHDOG=1")
 
     def _send(self, message: str) -> None:

@@ -114,7 +114,7 @@ class Stuck(Rule):
 
 
 def _unreachable(child: ChildHandle) -> ChildVerdict:
-    """The master can no longer reach the process, and its jobs would wait until it ends."""
+    """The verdict on a child that the master cannot reach: its jobs would wait until it ends."""
     said = line("error", "a child has closed its pipes, but lives; killing it", child)
     said.values["hint"] = "a job has called exec, or has closed descriptors that it had not opened"
     return ChildVerdict("kill", (said,))
@@ -142,7 +142,7 @@ class Silence(Rule):
         return self._since.get(child)
 
     def inherit(self, child: ChildHandle, since: float | None) -> None:
-        """In the master's next program: the one before has found the child silent, or not."""
+        """Notes whether the program before this one has found the child silent."""
         if since is not None:
             self._since[child] = since
 
