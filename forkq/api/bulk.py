@@ -10,6 +10,8 @@ from itertools import groupby
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from ..errors import ForkqError, InvalidJob, MalformedPayload, ServerUnavailable
+from ..features.effects import packed
+from ..features.marked import effects_in
 from ..servers import Server, Servers, first_found
 from ..store.scripts import JOBS_RESTORE
 from ..wire.times import now
@@ -21,6 +23,7 @@ from .changes import (
     REFUSED,
     UNDO_TIME,
     UNKNOWN,
+    UNLOCKED,
     Change,
     Kept,
     Near,
@@ -51,7 +54,8 @@ class Outcome:
     ``total`` jobs were there when it began, and ``seen`` of them have been looked at. ``matched``
     of those passed the filter: ``done`` were acted on, ``gone`` had already left (another person,
     or a clock, was faster), ``refused`` could not be acted on because their payload is no job that
-    can run. A dry run only counts ``matched``.
+    can run. A dry run only counts ``matched``. Of those that are done, ``unlocked`` run without
+    their lock (``unique_for``): another job has it.
 
     ``undo`` is the token for ``undo``, if the deleted jobs can be put back; else "". If Redis is
     lost meanwhile, ServerUnavailable has the Outcome so far, with the token.
@@ -64,6 +68,7 @@ class Outcome:
     gone: int = 0
     refused: int = 0
     undo: str = ""
+    unlocked: int = 0
 
 
 # Called after each batch with what was done so far.
@@ -128,7 +133,7 @@ def _tell(progress: OnProgress, before: Outcome, part: Outcome) -> None:
 
 def _together(one: Outcome, other: Outcome) -> Outcome:
     """The outcome of two actions as one."""
-    counts = ("total", "seen", "matched", "done", "gone", "refused")
+    counts = ("total", "seen", "matched", "done", "gone", "refused", "unlocked")
     sums = {name: getattr(one, name) + getattr(other, name) for name in counts}
     return Outcome(**sums, undo=one.undo or other.undo)
 
@@ -230,7 +235,7 @@ class _Action:
         )
         self._count(results)
         pairs = zip(made, results, strict=True)
-        return {raw for (raw, _), result in pairs if result in (DONE, GONE)}
+        return {raw for (raw, _), result in pairs if result in (DONE, UNLOCKED, GONE)}
 
     def _decided(self, entry: JobEntry, moment: float) -> Change | None:
         try:
@@ -241,7 +246,10 @@ class _Action:
     def _count(self, results: list[int]) -> None:
         """What is lost comes again: the reading begins again at the end of the list."""
         done, gone, refused, lost = map(results.count, (DONE, GONE, REFUSED, LOST))
-        self._add(done=done, gone=gone, refused=refused, matched=-lost)
+        unlocked = results.count(UNLOCKED)
+        self._add(
+            done=done + unlocked, gone=gone, refused=refused, matched=-lost, unlocked=unlocked
+        )
 
     def _add(self, **more: int) -> None:
         sums = {name: getattr(self.outcome, name) + count for name, count in more.items()}
@@ -305,19 +313,27 @@ def _restore(token: str, kept: _Deleted, progress: OnProgress | None) -> Outcome
     location, _, queue = kept.place.partition(" ")
     names, outcome = kept.server.keys, Outcome()
     for number in reversed(range(kept.lists)):
-        count = _restore_list(kept.server, names.undo_list(token, number), location, queue)
-        seen = outcome.seen + count
-        outcome = replace(outcome, total=seen, seen=seen, matched=seen, done=outcome.done + count)
+        here = names.undo_list(token, number)
+        count, without = _restore_list(kept.server, here, location, queue)
+        part = Outcome(count, count, count, count, unlocked=without)
+        outcome = _together(outcome, part)
         if progress is not None:
             progress(outcome)
     kept.server.ask(("DEL", names.undo(token)))
     return outcome
 
 
-def _restore_list(server: Server, kept: str, location: Any, queue: str) -> int:
+def _restore_list(server: Server, kept: str, location: Any, queue: str) -> tuple[int, int]:
+    """Puts back what one list keeps. Returns how many jobs, and how many of them have no lock."""
     keys = server.keys
-    names = [kept, source_key(keys, location, queue), keys.queues]
-    kind = "set"
-    if location == "queued":
-        kind, names = "list", [*names, keys.suspects(queue), keys.suspected, keys.marked]
-    return int(server.run(JOBS_RESTORE, names, (kind, queue)))
+    kind = "list" if location == "queued" else "set"
+    fixed = [kept, source_key(keys, location, queue), keys.queues]
+    fixed += [keys.suspects(queue), keys.suspected, keys.marked]
+    count = -1
+    while count < 0:  # the list has changed since it was read
+        [found] = server.ask(("LRANGE", kept, 0, -1))
+        names, ends = [*fixed], keys.totals("ends")
+        marked = () if location == "dead" else found[1::2]  # the dead have no lock
+        asked = [packed(effects_in(keys, raw, "restored by undo"), names, ends) for raw in marked]
+        count, unlocked = server.run(JOBS_RESTORE, names, (kind, queue, len(found), *asked))
+    return int(count), int(unlocked)

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ..errors import ForkqError, InvalidRule, MalformedPayload, WrongType, shown
+from ..features.effects import NONE, Effect, packed
 from ..features.expire.parts import forget
+from ..features.marked import effects_in
 from ..limits.patterns import is_pattern
 from ..servers import Server
 from ..store.damage import message
@@ -23,6 +25,7 @@ from .readable_job import is_active_job, queue_of, text
 if TYPE_CHECKING:
     from .entry import JobEntry
 
+UNLOCKED: Final = 2
 DONE: Final = 1
 GONE: Final = 0
 REFUSED: Final = -1
@@ -152,27 +155,39 @@ def apply(
     among_suspects: bool = False,
 ) -> list[int]:
     """Makes the changes to these members of a set, or of ``queue``, in one step: of its own list,
-    or of its suspects. Returns DONE, GONE or REFUSED for each. With ``kept``, what is deleted is
+    or of its suspects. Returns DONE, GONE or REFUSED for each, or UNLOCKED: done, but another job
+    has its lock. With ``kept``, what is deleted is
     kept there. ``near`` saves Redis from reading a long list for each member; it returns LOST for
     all if the last one that was read is no longer there."""
     names = server.keys
-    numbers: dict[str, int] = {}
+    queues = list(dict.fromkeys(one.queue for _, one in changes if one.to >= _FIRST_QUEUE))
+    lists = [key for name in queues for key in (names.queue(name), names.suspects(name))]
+    source = source_key(names, location, queue, among_suspects=among_suspects)
+    all_keys = [source, *_fixed_keys(names, kept), *lists]
     arguments: list[Any] = []
     for raw, change in changes:
-        to = change.to
-        if to >= _FIRST_QUEUE:
-            to += 2 * numbers.setdefault(change.queue, len(numbers))
+        asked = _asked(names, location, raw, change)
+        to = change.to + (2 * queues.index(change.queue) if change.to >= _FIRST_QUEUE else 0)
+        where = f"{to} {packed(asked, all_keys, names.totals('ends'))}" if asked else to
         score = "" if change.score is None else change.score
-        arguments += (raw, to, change.payload, score, change.queue)
-    lists = [key for name in numbers for key in (names.queue(name), names.suspects(name))]
-    source = source_key(names, location, queue, among_suspects=among_suspects)
+        arguments += (raw, where, change.payload, score, change.queue)
     kept_for, batches = (UNDO_FOR, kept.number + 1) if kept else (0, 0)
     kind = "list" if location == "queued" else "set"
     place = f"{location} {queue}".strip()
     alone = queue if among_suspects else ""
     fixed = (kind, kept_for, place, batches, near.before, near.among, alone, near.last)
-    all_keys = [source, *_fixed_keys(names, kept), *lists]
     return list(server.run(JOBS_MOVE, all_keys, (*fixed, *arguments)))
+
+
+def _asked(keys: Keys, location: Location, raw: bytes, change: Change) -> Sequence[Effect]:
+    """What the features of a job ask when it goes there."""
+    if change.to == _NOWHERE:
+        return effects_in(keys, raw, "deleted")
+    if change.to == _DEAD:
+        return effects_in(keys, raw, "dead")
+    if change.to >= _FIRST_QUEUE and location == "dead":
+        return effects_in(keys, change.payload, "retried from the dead set")
+    return NONE
 
 
 def refusal(server: Server, change: Change) -> ForkqError:

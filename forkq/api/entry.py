@@ -308,7 +308,7 @@ class JobEntry:
         )
         if done == changes.REFUSED:
             raise changes.refusal(self.server, change)
-        return done == changes.DONE
+        return done in (changes.DONE, changes.UNLOCKED)
 
 
 def entry_of(

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from ..errors import ForkqError
 from ..servers import Server
 from ..store.dead_set import Bounds, noted_bounds
+from ..store.scripts import MARKED_IN_SET
 from .bulk import OnProgress, Orders, Outcome
-from .changes import enqueued, retried, set_key
+from .changes import DELETED, DONE, apply, enqueued, retried, set_key
 from .entry import JobEntry, entry_of
 from .filters import EVERY, Filter
 from .groups import FailureGroups, grouped
 from .job_holder import JobHolder
 from .pages import Pages, SelectedPages, SetPages, scan, selected
+
+# How many members one script looks at for features, and about how many bytes.
+_PAGE: Final = 1000
+_BYTES: Final = 1 << 20
 
 
 class JobSet(JobHolder):
@@ -93,12 +98,25 @@ class JobSet(JobHolder):
         return self._act(lambda e, at: enqueued(e.checked_job(), at), orders)
 
     def clear(self) -> int:
-        """Deletes all jobs of the set at once, and frees their memory in the background. Returns
-        how many there were. This cannot be undone; ``delete_all(undo=True)`` can."""
+        """Deletes all jobs of the set at once, those with features first, and frees their memory in
+        the background. Returns how many there were. This cannot be undone;
+        ``delete_all(undo=True)`` can."""
         # Raises WrongType: another program's value is not deleted.
         self.server.ask(("ZCARD", self._key))
+        ended = self._end_marked() if self.location != "dead" else 0  # their burial has told all
         [count, _] = self.server.ask_at_once(("ZCARD", self._key), ("UNLINK", self._key))
-        return int(count)
+        return int(count) + ended
+
+    def _end_marked(self) -> int:
+        """Deletes the jobs that may have features, in pages. Returns how many."""
+        looked = ended = 0
+        while True:
+            page = (looked, _PAGE, _BYTES)
+            count, *found = self.server.run(MARKED_IN_SET, [self._key], page)
+            results = apply(self.server, self.location, "", [(raw, DELETED) for raw in found])
+            looked, ended = looked + count - len(found), ended + results.count(DONE)
+            if not count:
+                return ended
 
     @property
     def _key(self) -> str:

@@ -26,7 +26,7 @@ from ..store.scripts import RULES_CHANGE, SET_ADD
 from ..wire.keys import Keys
 from ..wire.printable import cut
 from ..wire.times import now
-from .bulk import Decide, Orders, Outcome, act_on_each
+from .bulk import Decide, Orders, Outcome, act, act_on_each, delete
 from .changes import checked_queue
 from .door import servers
 from .entry import JobEntry
@@ -222,11 +222,15 @@ class Queue(JobHolder):
     def clear(self) -> int:
         """Deletes all queued jobs of the queue at once, and frees their memory in the background.
         Its name leaves the list of queues, as in Sidekiq, until the next push. Jobs in progress go
-        on. Returns how many there were. This cannot be undone."""
+        on. Returns how many there were. This cannot be undone. Where jobs may have features, they
+        are deleted in pages, and those that come meanwhile stay."""
         return sum(self._do(Queue._clear))
 
     def _clear(self) -> int:
         [_, suspects] = self._of_lists("LLEN")  # raises WrongType: that value is not deleted
+        [marked] = self.server.ask(("ZSCORE", self._keys.marked, self.name))
+        if marked is not None:
+            return self._end_each()
         parts = [(self._keys.queue(self.name), self._keys.queues)]
         if suspects is not None:
             parts.append((self._keys.suspects(self.name), self._keys.suspected))
@@ -235,6 +239,13 @@ class Queue(JobHolder):
         ]
         replies = self.server.ask_at_once(*chain.from_iterable(commands))
         return sum(map(int, replies[::3]))
+
+    def _end_each(self) -> int:
+        """Deletes the jobs of a queue that has marked ones, in pages. Returns how many."""
+        done = act(ListPages(self.server, self.name), delete, Orders(EVERY)).done
+        if not any(self._of_lists("LLEN")):
+            self.server.ask(("SREM", self._keys.queues, self.name))
+        return done
 
     @property
     def in_flight(self) -> list[RunningJob]:

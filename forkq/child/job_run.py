@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..registry import JobSpec
 from ..wire.lease import UnitOfWork
+from ..wire.marks import KEY, needs_in
 from ..wire.payload import Payload
 
 if TYPE_CHECKING:
@@ -59,7 +60,10 @@ class JobRun:
         self.job = job
         self.shown_class = job.get("wrapped") or job["class"]
         self.jid = job.get("jid")
-        self.marks = job.get("forkq")
+        self.marks = job.get(KEY)
+        if self.marks is not None and needs_in(self.marks):
+            known = {"class": self.shown_class, "jid": self.jid, KEY: self.marks}
+            self.unit.marked = known
 
     def add_problem(self, error: BaseException, meaning: str) -> None:
         """An error in the app's own hook or payload; logged once the job is settled."""

@@ -166,7 +166,8 @@ class Processor:
         try:
             error = self._perform(run)  # what the job raised is a value from here on
             if error is None:
-                run.elapsed = self._fetch.fetcher.done(unit)  # sent with the next fetch
+                ends = self._fetch.fetcher if run.marks is None else self._settler
+                run.elapsed = ends.done(unit)  # sent with the next fetch
                 run.settled = True
                 observers = self._observers
                 for done in observers.done if run.marks is None else observers.done_marked:

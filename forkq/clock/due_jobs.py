@@ -7,15 +7,16 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ..errors import InvalidJob, MalformedPayload
+from ..features.effects import packed
 from ..features.expire.parts import is_over
-from ..features.marked import name_of
+from ..features.marked import effects, name_of
 from ..store.connection import Command, RedisConnection
 from ..store.scripts import DUE_JOBS, FIRST_DUE, Call
 from ..store.steps import checked
 from ..wire.keys import Keys
 from ..wire.malformed import wrap_malformed
 from ..wire.marks import KEY, is_suspect, needs_in
-from ..wire.payload import DEFAULT_QUEUE, dumps, keys_at_ends, loads_head
+from ..wire.payload import DEFAULT_QUEUE, Payload, dumps, keys_at_ends, loads_head
 from ..wire.times import now
 
 # Small enough that no script delays the server's other clients, large enough that many due jobs are
@@ -93,44 +94,47 @@ class DueJobMover:
             self.load(self._watch)
 
     def _move(self, due_set: DueSet, at: float) -> None:
-        queues, moves = _moves(due_set.batch, at)
-        keys = self.keys
-        shared = (due_set.name, keys.queues, keys.dead, keys.suspected, keys.marked)
-        lists = (key for name in queues for key in (keys.queue(name), keys.suspects(name)))
+        names, moves = self._calls_moves(due_set, at)
         later, damaged, *due_set.batch = self.connection.script(
-            DUE_JOBS, (*shared, keys.totals("ends"), *lists), (at, _BATCH, _BYTES, *moves)
+            DUE_JOBS, names, (at, _BATCH, _BYTES, *moves)
         )
         if damaged:
             self.on_damaged_queues([queue.decode("utf-8", "replace") for queue in damaged])
         due_set.later = float(later) if later else None
 
-
-def _moves(batch: Sequence[Any], at: float) -> tuple[list[str], list[Any]]:
-    """The queues to which the jobs of a batch go, and due_jobs.lua's arguments for the moves."""
-    numbers: dict[str, int] = {}
-    moves: list[Any] = []
-    for member in batch:
-        move = _stamped(member, at) if type(member) is bytes else _unread(*member)
-        if move.queue is None:
-            number = _EXPIRED if move.has_expired else _BURIED
-        else:
-            number = numbers.setdefault(move.queue, len(numbers) + 1)
-        moves += (number, int(move.alone), move.rank, move.member, move.payload)
-    return list(numbers), moves
+    def _calls_moves(self, due_set: DueSet, at: float) -> tuple[list[str], list[Any]]:
+        """The keys of due_jobs.lua, and its arguments for the moves of a batch."""
+        keys, ends = self.keys, self.keys.totals("ends")
+        moves = [
+            _stamped(member, at) if type(member) is bytes else _unread(*member)
+            for member in due_set.batch
+        ]
+        queues = list(dict.fromkeys(move.queue for move in moves if move.queue is not None))
+        numbers = {queue: number for number, queue in enumerate(queues, start=1)}
+        names = [due_set.name, keys.queues, keys.dead, keys.suspected, keys.marked, ends]
+        names += (key for name in queues for key in (keys.queue(name), keys.suspects(name)))
+        arguments: list[Any] = []
+        for move in moves:
+            to: int | str = _BURIED if move.queue is None else numbers[move.queue]
+            if move.expired is not None:
+                asked = packed(effects(keys, move.expired, "expired"), names, ends)
+                to = f"{_EXPIRED} {asked}".rstrip()
+            arguments += (to, int(move.alone), move.rank, move.member, move.payload)
+        return names, arguments
 
 
 @dataclass(frozen=True, slots=True)
 class _Move:
     """Where a due job goes: to a ``queue``, or to its suspects (``alone``); without one it is
-    buried, unless it ``has_expired``. ``rank``, ``member`` and ``payload`` are arguments of
-    due_jobs.lua."""
+    buried, unless it has ``expired``: then it is that job. ``rank``, ``member`` and ``payload`` are
+    arguments of due_jobs.lua."""
 
     queue: str | None
     member: bytes
     payload: bytes | str | int
     alone: bool = False
     rank: int | str = ""
-    has_expired: bool = False
+    expired: Payload | None = None
 
 
 def _stamped(member: bytes, at: float) -> _Move:
@@ -141,7 +145,7 @@ def _stamped(member: bytes, at: float) -> _Move:
         if type(queue) is not str:
             return _Move(None, member, member)
         if is_over(needs_in(job.get(KEY)), at):
-            return _Move(None, member, name_of(job), has_expired=True)
+            return _Move(None, member, name_of(job), expired=job)
         job["enqueued_at"] = at
         return _Move(queue, member, dumps(job), alone=is_suspect(job.get(KEY)))
     except (MalformedPayload, InvalidJob) as error:

@@ -7,14 +7,19 @@ there expires, one page at a time. What a leader has not done when it dies, the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf, isinf
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from ..errors import MalformedPayload
+from ..features.effects import packed
+from ..features.marked import effects_in, name_of
 from ..store.connection import Command, RedisConnection
-from ..store.scripts import EXPIRED_JOBS, MARKED_LOOK
+from ..store.scripts import EXPIRED_JOBS, JOBS_MOVE, MARKED_LOOK
 from ..store.steps import checked
 from ..wire.keys import Keys
+from ..wire.payload import loads_head
 from ..wire.printable import shown_name
 from ..wire.times import now
 
@@ -32,7 +37,7 @@ _SHORTEST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 60.0
 _PART: Final = 1 / 50
 # Pauses after each page, in times that it took: pages take a quarter of the server's time at most,
-# whatever is pushed and however many queues there are.
+# however much is pushed and however many queues there are.
 _REST: Final = 3.0
 
 
@@ -102,15 +107,43 @@ class ExpiredJobs:
     def _look_at_page(self, look: _QueueLook) -> None:
         names = (look.lists[0], self._keys.totals("ends"))
         arguments, began = (look.read, _PAGE, _BYTES), monotonic()
-        left, ended, earliest, more = self._connection.script(EXPIRED_JOBS, names, arguments)
+        found = self._connection.script(EXPIRED_JOBS, names, arguments)
+        left, ended, earliest, more, first, last, *others = found
+        also = self._end_others(look, int(first), int(last), others) if others else 0
         self._rests_until = now() + _REST * (monotonic() - began)
-        look.read += left
-        look.ended += ended
+        look.read += left - also
+        look.ended += ended + also
         if earliest:
             look.earliest = min(look.earliest, float(earliest))
         if not more:
             look.read = 0
             del look.lists[0]
+
+    def _end_others(
+        self, look: _QueueLook, first: int, last: int, payloads: Sequence[bytes]
+    ) -> int:
+        """Ends the expired jobs that have other features, too: they stand from the place ``first``
+        to ``last``, from the right. Returns how many; what has moved is looked at again later."""
+        keys, ends = self._keys, self._keys.totals("ends")
+        source, undo = look.lists[0], (keys.undo_list("none", 0), keys.undo("none"))
+        alone = look.queue if source == look.keys[0] else b""
+        names: list[Any] = [
+            source,
+            keys.queues,
+            keys.dead,
+            *undo,
+            keys.suspected,
+            keys.marked,
+            ends,
+        ]
+        arguments: list[object] = ["list", 0, "", 0, first, last - first + 1, alone, payloads[-1]]
+        for payload in payloads:
+            asked = packed(effects_in(keys, payload, "expired"), names, ends)
+            arguments += (payload, f"0 {asked}".rstrip(), "expired", "", _class_in(payload))
+        done = self._connection.script(JOBS_MOVE, names, arguments)
+        if done.count(1) < len(payloads):
+            look.earliest = 0.0
+        return int(done.count(1))
 
     def _end(self, look: _QueueLook) -> None:
         arguments = (look.queue, look.score, look.next_look())
@@ -120,3 +153,11 @@ class ExpiredJobs:
             queue = shown_name(look.queue.decode("utf-8", "replace"))
             self._log.info("jobs expired in a queue", queue=queue, jobs=look.ended)
         self.load(self._watch)  # the server does not report this clock's own change
+
+
+def _class_in(payload: bytes) -> str:
+    """The class under which the end of the job counts."""
+    try:
+        return name_of(loads_head(payload))
+    except MalformedPayload:
+        return "(unregistered)"

@@ -184,7 +184,7 @@ class _Story:
         yield Trial(over, [1, 1])
         yield Trial(("ZRANGE", index, 0, 0, "WITHSCORES"), self._is_an_hour_ago)
         looked = Call(scripts.EXPIRED_JOBS, [queue, ends], [0, 10, _MUCH])
-        yield Trial(looked, [0, 1, b"", 0])
+        yield Trial(looked, [0, 1, b"", 0, 0, 0])
         lists = [index, keys.suspects("e"), queue, keys.inflight("e")]
         yield Trial(Call(scripts.MARKED_LOOK, lists, ["e", 0, self._now]), 1)
         yield Trial(("HSET", keys.inflight("e"), f"{_OWNER}1", payload), 1)
@@ -221,7 +221,9 @@ class _Story:
         forgets = ["set", 0, "dead", 0, 0, 1, "", "", _SECOND, 0, "", "", ""]
         yield Trial(Call(scripts.JOBS_MOVE, [keys.dead, *fixed], forgets), [1])
         back = [kept[0], queue, keys.queues, keys.suspects("q"), keys.suspected, keys.marked]
-        yield Trial(Call(scripts.JOBS_RESTORE, back, ["list", "q"]), 1)
+        yield Trial(Call(scripts.JOBS_RESTORE, back, ["list", "q", 2, ""]), [1, 0])
+        found = Call(scripts.MARKED_IN_SET, [keys.dead], [0, 10, _MUCH])
+        yield Trial(found, [0])
 
     def given_to_another_shard(self) -> Iterator[Trial]:
         """A page of a queue leaves and arrives. Its new place is on this server, too."""

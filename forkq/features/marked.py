@@ -12,10 +12,14 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from ..errors import InvalidJob, shown
-from ..wire.marks import KEY, NEEDS, VERSION
-from ..wire.payload import Payload, dumps, encode, loads
+from ..errors import InvalidJob, MalformedPayload, shown
+from ..wire.keys import Keys
+from ..wire.marks import KEY, NEEDS, VERSION, needs_in
+from ..wire.payload import Payload, dumps, encode, loads, loads_head
+from .effects import NONE, Effect
 from .expire import parts as expire
+from .unique import parts as unique
+from .ways import BY_NAME
 
 # The end of a job that is neither done nor failed: its outcome in logs and statistics.
 EndOutcome: TypeAlias = Literal["expired", "discarded", "snoozed"]
@@ -23,9 +27,12 @@ EndOutcome: TypeAlias = Literal["expired", "discarded", "snoozed"]
 # Bytes of JSON that the needs of a job may have: scripts look for them at the end of a payload.
 MOST: Final = 2048
 _LONGEST_NAME: Final = 200  # characters
+# What marks a payload, and in how many of its last bytes scripts look for that.
+_MARK: Final = b'"needs":{'
+_TAIL: Final = 8192
 _MOVABLE: Final = frozenset((expire.EXPIRES_AT,))
 # The lowest version of forkq's payloads that knows each need.
-_VERSIONS: Final = {expire.EXPIRES_AT: 1}
+_VERSIONS: Final = {expire.EXPIRES_AT: 1, unique.UNIQUE: 2}
 
 
 def complete(job: Payload, at: float | None) -> tuple[bool, float]:
@@ -72,6 +79,28 @@ def outcome_at_start(needs: dict[str, Any], at: float) -> EndOutcome | None:
     return "expired" if expire.is_over(needs, at) else None
 
 
+def effects(keys: Keys, job: Payload, way: str, delay: float = 0.0) -> tuple[Effect, ...]:
+    """What must happen in Redis in the very script in which ``job`` takes this ``way``: the name of
+    one in ways.py. ``delay``: in how many seconds the job is due."""
+    needs = needs_in(job.get(KEY))
+    if not needs:
+        return NONE
+    jid = job.get("jid")
+    fate = BY_NAME[way].lock
+    return unique.effects(keys, needs, fate, jid if type(jid) is str else "", name_of(job), delay)
+
+
+def effects_in(keys: Keys, payload: bytes, way: str) -> tuple[Effect, ...]:
+    """``effects`` of the job in ``payload``. What is no job, or not marked, costs next to
+    nothing."""
+    if _MARK not in payload[-_TAIL:]:
+        return NONE
+    try:
+        return effects(keys, loads_head(payload), way)
+    except MalformedPayload:
+        return NONE
+
+
 def can_move(needs: dict[str, Any]) -> bool:
     """Whether the job may move to another shard: nothing that its features have in Redis would stay
     behind."""
@@ -80,9 +109,9 @@ def can_move(needs: dict[str, Any]) -> bool:
 
 def name_of(job: Payload) -> str:
     """The class under which the job's end counts, as people know it."""
-    wrapped = job.get("wrapped")
-    name: str = wrapped if wrapped and type(wrapped) is str else job["class"]
-    return name[:_LONGEST_NAME]
+    wrapped, name = job.get("wrapped"), job.get("class")
+    found = wrapped if wrapped and type(wrapped) is str else name
+    return str(found)[:_LONGEST_NAME]
 
 
 def _version(needs: dict[str, Any]) -> int:

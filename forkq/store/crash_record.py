@@ -9,14 +9,18 @@ counted, the job runs no more. Called by recovery.py in the master and in the cl
 from __future__ import annotations
 
 import socket
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import Crashed, ForkqError, InvalidJob, MalformedPayload
+from ..features.effects import packed
+from ..features.marked import effects
 from ..units import plural
 from ..wire.malformed import wrap_malformed
 from ..wire.marks import (
     COUNTED_FOR,
+    KEY,
     SUSPECT,
     counted,
     deaths_of_trees,
@@ -31,6 +35,9 @@ from ..wire.times import has_failed, now, stamp_failure
 from ..wire.validation import MOST_CRASHES
 from .held_classes import name_in
 from .outage import growing_pause
+
+if TYPE_CHECKING:
+    from ..wire.keys import Keys
 
 # How many crashes a job survives that were counted against it: this number of them ends it.
 DEADLY_CRASHES: Final = 3
@@ -130,17 +137,22 @@ class Lease:
 @dataclass(frozen=True, slots=True)
 class Move:
     """What recover.lua does with one lease: it keeps ``keep`` bytes of the payload (see there), and
-    puts ``text`` after them."""
+    puts ``text`` after them. ``buried``: the job that it buries, as far as its features need it."""
 
     lease: Lease
     verdict: str
     keep: int
     text: bytes
+    buried: Payload | None = None
 
-    @property
-    def arguments(self) -> tuple[object, ...]:
-        """The script's arguments for this lease, without the name."""
-        return (self.lease.queue, self.lease.name, self.verdict, self.keep, self.text)
+    def arguments(self, keys: Keys, names: list[str]) -> tuple[object, ...]:
+        """The script's arguments for this lease, without the name. Adds the keys of its effects to
+        ``names``, those of the call."""
+        verdict = self.verdict
+        if self.buried is not None:
+            ended = packed(effects(keys, self.buried, "dead"), names, keys.totals("ends"))
+            verdict = f"{verdict} {ended}".rstrip()
+        return (self.lease.queue, self.lease.name, verdict, self.keep, self.text)
 
     @property
     def name(self) -> str:
@@ -162,7 +174,11 @@ def spliced(lease: Lease, queue: str, crash: ProcessDeath) -> Move | None:
     if end is None:
         return None
     where = _judge(end, _options_in_ends(lease), queue, crash)
-    return Move(lease, where, keep, b"," + dumps(end)[1:])
+    buried = None
+    if where == BURY:
+        named = keys_at_ends(lease.payload, lease.end, "jid", "class", "wrapped")
+        buried = {**named, KEY: end.get(KEY)}
+    return Move(lease, where, keep, b"," + dumps(end)[1:], buried)
 
 
 def _cut_end(lease: Lease) -> tuple[int, Payload | None]:
@@ -191,6 +207,16 @@ def _class_and_jid_in_ends(lease: Lease) -> str:
     """Class and jid of a large job, if they stand in its two ends."""
     found = keys_at_ends(lease.payload, lease.end, "class", "jid")
     return " ".join(shown_name(found.get(key, "?")) for key in ("class", "jid"))
+
+
+def move_of(lease: Lease, payload: bytes, queue: str, crash: ProcessDeath) -> Move:
+    """The move of a job that was in progress when its owner crashed."""
+    where, keep, text = stamped(payload, queue, crash)
+    buried = None
+    if where == BURY:
+        with suppress(MalformedPayload):
+            buried = loads_head(payload)
+    return Move(lease, where, keep, text, buried)
 
 
 def stamped(payload: bytes, queue: str, crash: ProcessDeath) -> tuple[str, int, bytes]:

@@ -21,7 +21,7 @@ _BELONGS: Final = tuple(
             r"forkq:cron:(origin|claim):|forkq:(place|host|task|web:message|ran_twice|went_back):",
             "string",
         ),
-        (r"forkq:(flushed|lost|totals):", "hash"),
+        (r"forkq:(flushed|lost|totals|unique):", "hash"),
         (r"forkq:undo:[0-9a-f]+:\d+$", "list"),
         (r"forkq:undo:", "hash"),
         (
@@ -43,6 +43,8 @@ _BELONGS: Final = tuple(
         (r":\d+:[0-9a-f]{12}(:work(ers)?)?$", "hash"),
     )
 )
+# What a process logs that has ended a job without that.
+DAMAGED_FEATURE: Final = "a job ended, and one of its features was left out: the key is damaged"
 _IN_WORDS: Final = {"zset": "sorted set", "none": "nothing"}
 
 

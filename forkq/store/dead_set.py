@@ -11,12 +11,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ..features.effects import Effect, packed
 from ..wire.keys import Keys
 from ..wire.times import now
 from .scripts import BURY, RECOVER, Call
 
 if TYPE_CHECKING:
     from .connection import RedisConnection
+    from .crash_record import Move
 
 _DAY: Final = 86_400.0
 # Each clock renews its note about every 15 s. A note that is older than the latest one by more than
@@ -39,16 +41,19 @@ class DeadSetLimits:
     size: int = 10_000
     days: float = 180.0
 
-    def burial(self, queue: str, lease: str, payload: bytes) -> Call:
-        """The call of bury.lua that moves one leased job here, now; it returns 0 if the lease is no
-        longer there."""
+    def burial(
+        self, queue: str, lease: str, payload: bytes, effects: Sequence[Effect] = ()
+    ) -> Call:
+        """The call of bury.lua that moves one leased job here, now, and does what its features ask;
+        it returns 0 if the lease is no longer there."""
         at = now()
-        keys = (self.keys.inflight(queue), self.keys.dead, self.keys.awaited(queue))
+        keys = [self.keys.inflight(queue), self.keys.dead, self.keys.awaited(queue)]
         limits = (at - self.days * _DAY, self.size)
-        return Call(BURY, keys, (lease, at, payload, *limits))
+        asked = packed(effects, keys, self.keys.totals("ends"))
+        return Call(BURY, keys, (lease, at, payload, *limits, *([asked] if asked else ())))
 
     def recover(
-        self, queues: Sequence[str], identity: str, moves: Sequence[object], note_for: int
+        self, queues: Sequence[str], identity: str, moves: Sequence[Move], note_for: int
     ) -> Call:
         """The call of recover.lua that gives back, schedules or buries the jobs of a dead owner; it
         returns how many. The owner finds a note of its lost leases for ``note_for`` seconds."""
@@ -56,8 +61,11 @@ class DeadSetLimits:
         limits = (at, at - self.days * _DAY, self.size)
         shared = (keys.dead, keys.lost(identity), keys.queues, keys.schedule, keys.suspected)
         lists = (part for q in queues for part in (*keys.of_returns([q]), keys.suspects(q)))
-        names = (*shared, *lists)
-        return Call(RECOVER, names, (*limits, note_for, *moves))
+        names = [*shared, *lists]
+        arguments: list[object] = [*limits, note_for]
+        for move in moves:
+            arguments += (*move.arguments(keys, names), move.name if note_for else "")
+        return Call(RECOVER, names, arguments)
 
     def note_bounds(self, connection: RedisConnection) -> list[Any]:
         """Notes the limits of this process in Redis, and removes notes of more than a day ago. A

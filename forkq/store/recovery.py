@@ -22,7 +22,8 @@ from ..wire.marks import marks_of
 from ..wire.payload import dumps, loads_head
 from ..wire.printable import class_and_jid, shown_name
 from .connection import Call, DamagedKey, RedisConnection, RedisError, ResponseError
-from .crash_record import BURY, Lease, Move, ProcessDeath, spliced, stamped, unchanged
+from .crash_record import BURY, Lease, Move, ProcessDeath, move_of, spliced, unchanged
+from .damage import DAMAGED_FEATURE, about
 from .dead_set import DeadSetLimits
 from .held_classes import DEADLY_DEATHS, WITHIN, death
 from .scripts import LEASES_OF_OWNER, MARK_FAILED
@@ -44,13 +45,15 @@ _NOTE_TTL: Final = 86_400  # seconds; a host that was cut off for longer counts 
 class Recovered:
     """The result of a recovery: how many jobs it moved, which of them it buried, and which had been
     in progress. ``held``: the classes that are held because of this death; ``refusal``: why Redis
-    did not count it for its class."""
+    did not count it for its class. ``damaged``: the keys of features of buried jobs that hold
+    another type."""
 
     moved: int
     buried: list[str]
     in_progress: list[str] = field(default_factory=list, compare=False)
     held: list[str] = field(default_factory=list)
     refusal: str = ""
+    damaged: list[str] = field(default_factory=list)
 
     def tell(self, log: FilteringBoundLogger, event: str, **details: Any) -> None:
         """Logs one line for the jobs that went back, and one for each that was buried. No death
@@ -67,6 +70,8 @@ class Recovered:
                       held=shown_name(name), remedy=remedy)  # fmt: skip
         if self.refusal:
             log.error("a death is not counted for its class", error=self.refusal)
+        for key in self.damaged:
+            log.error(DAMAGED_FEATURE, **about(key))
 
 
 # Names of queues, and the owner's leases that count them.
@@ -79,13 +84,15 @@ _MovesOf: TypeAlias = "Callable[[Sequence[str], Sequence[Lease]], Steps[list[Mov
 class _Progress:
     """What the tries to recover one owner have done: how many jobs they found in progress, how many
     they moved, which of them they buried, and the burials that Redis has not confirmed. ``deadly``:
-    the classes for which the death counts."""
+    the classes for which the death counts; ``damaged``: the keys of features that hold another
+    type."""
 
     in_progress: int = 0
     moved: int = 0
     buried: list[str] = field(default_factory=list)
     unconfirmed: list[Move] = field(default_factory=list)
     deadly: set[str] = field(default_factory=set)
+    damaged: set[bytes] = field(default_factory=set)
 
     def add(self, burials: Sequence[Move]) -> None:
         """Counts burials that are done."""
@@ -145,7 +152,8 @@ class Recovery:
         held, refusal = yield from self._count_deaths(sorted(progress.deadly), identity)
         del self._progress[identity]
         jobs = [_with_run_time(lease, ran) for lease in begun.values()]
-        return Recovered(progress.moved, progress.buried, jobs, held, refusal)
+        damaged = sorted(key.decode("utf-8", "replace") for key in progress.damaged)
+        return Recovered(progress.moved, progress.buried, jobs, held, refusal, damaged)
 
     def _count_deaths(self, names: Sequence[str], identity: str) -> Steps[tuple[list[str], str]]:
         """Counts the death for each of the classes. Returns those that are held from now on, and
@@ -220,7 +228,7 @@ class Recovery:
                 payload = yield from self.payload(queues, lease)
                 if payload is None:
                     continue  # moved by another process meanwhile
-                move = Move(lease, *stamped(payload, queue, crash))
+                move = move_of(lease, payload, queue, crash)
             moves.append(move)
         return moves
 
@@ -254,9 +262,10 @@ class Recovery:
         progress = self._progress[identity]
         burials = [move for move in moves if move.verdict == BURY]
         progress.unconfirmed += burials
-        flat = [part for move in moves for part in (*move.arguments, move.name if note_for else "")]
-        [moved] = checked((yield [self.dead_set.recover(queues, identity, flat, note_for)]))
-        progress.moved += int(moved) - len(burials)
+        [reply] = checked((yield [self.dead_set.recover(queues, identity, moves, note_for)]))
+        count, *damaged = reply if isinstance(reply, list) else [reply]
+        progress.damaged |= set(damaged)
+        progress.moved += int(count) - len(burials)
         progress.add(burials)
         del progress.unconfirmed[len(progress.unconfirmed) - len(burials) :]
 

@@ -128,6 +128,12 @@ class Keys:
         does), of all queues that may have marked jobs (features/)."""
         return f"{self.prefix}forkq:marked"
 
+    def unique(self, digest: str) -> str:
+        """Hash, expiring: the lock of the unique jobs with that digest of class and arguments:
+        which job holds it (``jid``, ``class``), since when (``at``), and until when that job is
+        surely there (``sure``; both epoch milliseconds)."""
+        return f"{self.prefix}forkq:unique:{digest}"
+
     @property
     def paused(self) -> str:
         """Set: names of the paused queues; children do not fetch from them. Sidekiq Pro has the

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from .payload import Payload
 
 # Seconds for which a child's record lasts after a heartbeat: without one, its leases may be taken.
 RECORD_TTL: Final = 60
@@ -36,7 +39,8 @@ class UnitOfWork:
     performs the unit, and unset before that. ``lost``: another host took the lease, and gave the
     job back to its queue, because this host seemed lost. ``progress`` is the latest report of the
     job. A large payload is left in Redis: ``payload`` is empty until the processor has read it, and
-    ``left_bytes`` is its size.
+    ``left_bytes`` is its size. ``marked``: class, jid and ``forkq`` of a marked job, for what its
+    features ask at its end.
     """
 
     queue: int
@@ -50,6 +54,7 @@ class UnitOfWork:
     progress: Progress | None = None
     left_bytes: int = 0
     asked: float = inf
+    marked: Payload | None = None
 
     def start(self, thread: int, started: float) -> None:
         """Notes the thread that performs this unit, and since when."""

@@ -45,7 +45,9 @@ def test_each_function_stands_in_the_source_as_it_is_shown(
 
 
 def test_the_way_of_a_job_is_shown() -> None:
-    assert any("_fetch.fetcher.done(unit)" in excerpt.text for excerpt in excerpts())
+    assert any(
+        "ends.done(unit)  # sent with the next fetch" in excerpt.text for excerpt in excerpts()
+    )
 
 
 def test_the_lists_are_made_of_the_source() -> None:

@@ -13,6 +13,7 @@ from forkq.child.failure.retry import Bury, Retry
 from forkq.store import scripts
 from forkq.store.cluster import SlotElsewhere
 from forkq.store.connection import Call, RedisConnection
+from forkq.store.crash_record import Lease, Move
 from forkq.store.dead_set import DeadSetLimits
 from forkq.store.scripts import BURY, FETCH, REQUEUE, Script
 from forkq.wire.keys import Keys
@@ -76,6 +77,7 @@ def fetch() -> Call:
     return Call(FETCH, keys, (1, f"{IDENTITY}/", 8, 0, 1, 1, 1, 1, 1, 1, 7))
 
 
+LEASE = Lease(1, f"{IDENTITY}/7".encode(), b"whole", b"{}", b"")
 CALLS = {
     "retry": ENDS.retry(UNIT, Retry(5.0, b"again")).call(),
     "bury": ENDS.bury(UNIT, Bury(b"dead", None)).call(),
@@ -83,7 +85,7 @@ CALLS = {
     "put back": ENDS.return_to_queue(UNIT).call(),
     "requeue": Call(REQUEUE, (KEYS.queues, *KEYS.of_returns(["q"])), (f"{IDENTITY}/", 0, 1000)),
     "recover": DeadSetLimits(KEYS).recover(
-        ["q"], IDENTITY, (1, f"{IDENTITY}/7", "requeue", 0, "stamped", ""), 60
+        ["q"], IDENTITY, [Move(LEASE, "requeue", 0, b"stamped")], 60
     ),
     "fetch": fetch(),
 }

@@ -67,8 +67,11 @@ def _is_told(room: str) -> bool:
 
 def ways_out() -> str:
     """Every way out of a job, and what becomes of what each feature has noted."""
-    rows = ((way.name, ", ".join(way.by), "yes" if way.ends else "no", way.expiry) for way in WAYS)
-    return table(("way", "who decides", "an end", "expiry"), rows)
+    rows = (
+        (way.name, ", ".join(way.by), "yes" if way.ends else "no", way.expiry, way.lock)
+        for way in WAYS
+    )
+    return table(("way", "who decides", "an end", "expiry", "lock"), rows)
 
 
 def table(titles: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

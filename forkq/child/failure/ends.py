@@ -12,16 +12,19 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from ...features.marked import EndOutcome
+from ...features.effects import NONE, Effect, packed
+from ...features.marked import EndOutcome, effects
 from ...runtime.log import LogOnce
 from ...store.connection import Call, RedisConnection, ResponseError, damaged_among
+from ...store.damage import DAMAGED_FEATURE, about
 from ...store.dead_set import DeadSetLimits
 from ...store.outage import Backoff, Outage
 from ...store.redis_py import exceptions
-from ...store.scripts import END, ISOLATE, LEASE_RETURN, RETRY
+from ...store.scripts import END, ISOLATE, LEASE_RETURN, RETRY, Script
 from ...wire import lease
 from ...wire.keys import Keys
 from ...wire.lease import UnitOfWork
+from ...wire.times import now
 from .retry import Bury, Postpone, Retry, Snoozed
 
 if TYPE_CHECKING:
@@ -32,6 +35,8 @@ _MOST_MOVING: Final = 1000
 # How many jobs move elsewhere in one exchange, and about how many bytes of payloads.
 _MOST_ENDINGS: Final = 100
 _MOST_BYTES: Final = 524_288
+# The kind of the endings of jobs that were performed, or dropped.
+DONE: Final = "done"
 # What isolate.lua says if the class is held no more: the job is in its queue again.
 _RELEASED: Final = 2
 
@@ -59,6 +64,7 @@ class Ending:
     told: Callable[[Outcome], None] = _ignore
     released: Callable[[], None] = lambda: None
     reply: Any = None  # None: none has come
+    damaged: Sequence[bytes] = ()  # the keys of the job's features that hold another type
     is_queued: bool = False  # by OpenEndings
     _sends: int = 0
 
@@ -74,6 +80,8 @@ class Ending:
         if isinstance(self.reply, ResponseError):
             self._sends -= 1
             return "refused"
+        if isinstance(self.reply, list):
+            self.reply, *self.damaged = self.reply
         if self.reply == _RELEASED:
             self.released()
         if not self.reply and self._sends == 1:
@@ -105,22 +113,31 @@ class Ends:
         """Drops the lease and schedules the retry."""
         has_failed = not isinstance(decision, Postpone | Snoozed)
         later = self.keys.retry if has_failed else self.keys.schedule
-        name = unit.queue_name
-        freed = (self.keys.awaited(name), self.keys.bucket(name))
-        keys = [self.keys.inflight(name), later, *freed]
+        name, keys = unit.queue_name, self.keys
+        names = [keys.inflight(name), later, keys.awaited(name), keys.bucket(name)]
         unrun = int(isinstance(decision, Postpone))
         arguments: list[Any] = [self._lease(unit), decision.at, decision.payload, unrun]
-        if isinstance(decision, Snoozed):
-            keys.append(self.keys.totals("ends"))
-            arguments += ["snoozed", decision.name]
-        call = Call(RETRY, keys, arguments)
+        asked = self._effects(unit, _way_of(decision), decision.at)
+        if isinstance(decision, Snoozed) or asked:
+            names.append(keys.totals("ends"))
+            arguments += ["snoozed", decision.name] if isinstance(decision, Snoozed) else ["", ""]
+        call = self._call(RETRY, names, arguments, asked)
         return Ending(unit, later, lambda: call, len(decision.payload))
 
     def bury(self, unit: UnitOfWork, decision: Bury) -> Ending:
         """Drops the lease and adds the job to the dead set, at the time of the call."""
-        payload = decision.payload
-        burial = lambda: self.dead_set.burial(unit.queue_name, self._lease(unit), payload)  # noqa: E731
+        payload, asked = decision.payload, self._effects(unit, "dead")
+
+        def burial() -> Call:
+            return self.dead_set.burial(unit.queue_name, self._lease(unit), payload, asked)
+
         return Ending(unit, self.keys.dead, burial, len(payload))
+
+    def done(self, unit: UnitOfWork, way: Literal["done", "dropped"]) -> Ending | None:
+        """Drops the lease, and does what the features of the job ask; None if they ask nothing:
+        then the fetch drops the lease."""
+        asked = self._effects(unit, way)
+        return self._end(unit, ("", "", 0), asked, DONE) if asked else None
 
     def isolate(self, unit: UnitOfWork, held: str = "", *, last: bool = False) -> Ending:
         """Moves the job to its queue's list of suspects: it is one, or its class is ``held``.
@@ -137,10 +154,7 @@ class Ends:
     def end(self, unit: UnitOfWork, outcome: EndOutcome, name: str, *, unrun: bool) -> Ending:
         """Drops the lease of a job of the class ``name``, and counts its ``outcome``. ``unrun``: it
         gives back what it cost the rate of its queue."""
-        keys, queue = self.keys, unit.queue_name
-        names = (keys.inflight(queue), keys.awaited(queue), keys.bucket(queue), keys.totals("ends"))
-        call = Call(END, names, (self._lease(unit), outcome, name, int(unrun)))
-        return Ending(unit, "end", lambda: call)
+        return self._end(unit, (outcome, name, int(unrun)), self._effects(unit, outcome), "end")
 
     def return_to_queue(self, unit: UnitOfWork) -> Ending:
         """Returns the job to the head of its queue, or of its suspects."""
@@ -151,8 +165,35 @@ class Ends:
         call = Call(LEASE_RETURN, (keys.queues, *lists), arguments)
         return Ending(unit, lists[0], lambda: call)
 
+    def _end(
+        self, unit: UnitOfWork, how: Sequence[object], asked: Sequence[Effect], kind: str
+    ) -> Ending:
+        keys, queue = self.keys, unit.queue_name
+        names = [keys.inflight(queue), keys.awaited(queue), keys.bucket(queue), keys.totals("ends")]
+        call = self._call(END, names, (self._lease(unit), *how), asked)
+        return Ending(unit, kind, lambda: call)
+
+    def _effects(self, unit: UnitOfWork, way: str, at: float | None = None) -> Sequence[Effect]:
+        """What the features of the job ask when it takes this ``way``. ``at``: when it is due."""
+        if unit.marked is None:
+            return NONE
+        return effects(self.keys, unit.marked, way, 0.0 if at is None else at - now())
+
+    def _call(
+        self, script: Script, keys: list[str], arguments: Sequence[object], asked: Sequence[Effect]
+    ) -> Call:
+        text = packed(asked, keys, self.keys.totals("ends"))
+        return Call(script, keys, (*arguments, text) if text else arguments)
+
     def _lease(self, unit: UnitOfWork) -> str:
         return lease.lease(self.identity, unit.sequence)
+
+
+def _way_of(decision: Retry) -> str:
+    """The way of ways.py that a job takes which is to run again."""
+    if isinstance(decision, Postpone):
+        return "left to a newer forkq"
+    return "snoozed" if isinstance(decision, Snoozed) else "retried"
 
 
 class OpenEndings:
@@ -212,7 +253,10 @@ class OpenEndings:
             self._backoff.pause()
 
     def close(self, ending: Ending) -> None:
-        """Forgets it: its unit has ended."""
+        """Forgets it: its unit has ended. Logs once each key of a feature that is damaged."""
+        for key in ending.damaged:
+            shown = key.decode("utf-8", "replace")
+            self._log_once.error(shown, DAMAGED_FEATURE, **about(shown))
         self.parked.pop(ending.unit.sequence, None)
         self.moving.pop(ending.unit.sequence, None)
 

@@ -88,9 +88,20 @@ class Settler:
         both are done later."""
         self._settle(self._ends.bury(unit, decision), until=until)
 
+    def done(self, unit: UnitOfWork) -> float:
+        """Acknowledges a marked job with the next exchange. Returns the seconds since it was
+        taken."""
+        ending = self._ends.done(unit, "done")
+        if ending is not None:
+            ending.told = self._retry_if_refused
+        return self._fetcher.done(unit, ending)
+
     def drop(self, unit: UnitOfWork, *, until: Until = "told") -> None:
         """Drops the lease, and the job with it. If a processor waits for Redis, that one tells it,
         at once."""
+        if (ending := self._ends.done(unit, "dropped")) is not None:
+            self._settle(ending, until=until)
+            return
         try:
             self._fetcher.done(unit)
             if until != "queued":

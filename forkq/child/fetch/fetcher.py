@@ -28,7 +28,7 @@ from ...store.connection import RedisConnection, RedisError
 from ...store.outage import Outage, ended_idle, reconnect_backoff
 from ...wire.lease import UnitOfWork
 from ...wire.times import steady
-from ..failure.ends import Ending
+from ..failure.ends import DONE, Ending
 from ..waker import Waker
 from . import plan
 from .channel import Exchange, FetchChannel
@@ -93,7 +93,7 @@ class Fetcher:
         says. This never blocks. Returns the seconds since it was taken."""
         self._leases.end(unit, ending)
         elapsed = monotonic() - unit.taken
-        if ending is None:
+        if ending is None or ending.kind == DONE:
             self._pace.performed(elapsed)
         if self._state == "waiting":
             self._waker.wake()

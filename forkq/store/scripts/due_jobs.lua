@@ -2,12 +2,13 @@
 --
 -- KEYS  [1] the schedule or retry set   [2] the set of queue names   [3] the dead set
 --       [4] the set of the queues that have suspects   [5] the queues with marked jobs
---       [6] how jobs have ended   then per queue: its list, its list of suspects
+--       [6] how jobs have ended   then per queue: its list, its list of suspects; then those of the
+--       jobs' effects
 -- ARGV  [1] now, epoch seconds   [2] how many members to return at most   [3] and about how many bytes
---       then per job: number of its queue (0 buries it, -1: it has expired), 1 if it must run alone, its
---       rank ('' if it was returned whole), member, new payload (its class if it has expired). A member
---       that was not returned whole is moved unchanged: its beginning and its length stand in the place of
---       the last two
+--       then per job: number of its queue (0 buries it, -1: it has expired; behind -1 and a space its
+--       effects, effects.lua), 1 if it must run alone, its rank ('' if it was returned whole), member,
+--       new payload (its class if it has expired). A member that was not returned whole is moved unchanged:
+--       its beginning and its length stand in the place of the last two
 -- Returns when the first job is due that is not among those returned, epoch seconds ('' if there is
 -- none, now if the script did not look), then the queues that refused jobs, then the members that
 -- are due now, in order of time. Of a member above 256 KiB it returns rank, length, beginning and end.
@@ -23,7 +24,7 @@ local batches, refusing = {}, {}
 local unpack = table.unpack or unpack -- Lua 5.4 has the former
 
 --- @include "marked"
---- @include "ended"
+--- @include "effects"
 
 local function is_refused(...)
   local reply = redis.pcall(...)
@@ -59,10 +60,15 @@ local function large_members()
   return found
 end
 
-local function move(queue, is_suspect, member, payload)
+local function expire(effects, class)
+  write(look_at(effects))
+  count_end(KEYS[6], 'expired', class)
+end
+
+local function move(queue, is_suspect, member, payload, effects)
   if not member or redis.call('ZREM', KEYS[1], member) == 0 then return end
   if queue == 0 then return bury(payload) end
-  if queue == EXPIRED then return count_end(KEYS[6], 'expired', payload) end
+  if queue == EXPIRED then return expire(effects, payload) end
   add(queue, is_suspect and ALONE or PLAIN, payload)
 end
 
@@ -80,11 +86,12 @@ end
 
 local large = large_members()
 for i = 4, #ARGV, 5 do
-  local queue = tonumber(ARGV[i])
+  local number, effects = ARGV[i]:match('^(%S+) ?(.*)$')
+  local queue = tonumber(number)
   if ARGV[i + 2] ~= '' then
     move(queue, has_flag(large[i]), large[i], large[i])
   else
-    move(queue, ARGV[i + 1] == '1', ARGV[i + 3], ARGV[i + 4])
+    move(queue, ARGV[i + 1] == '1', ARGV[i + 3], ARGV[i + 4], effects)
   end
 end
 

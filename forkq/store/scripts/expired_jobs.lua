@@ -4,7 +4,9 @@
 -- ARGV  [1] how many entries were looked at before, counted from the right end, where jobs are fetched
 --       [2] how many to look at, at most   [3] and about how many bytes
 -- Returns how many of the entries that it has looked at are still there, how many jobs it has ended, when
--- the first one of the others expires ('' if none does), and 1 if the list goes on.
+-- the first one of the others expires ('' if none does), and 1 if the list goes on. Then the expired jobs
+-- whose other features the caller must end with them: how many entries are between the first of them and
+-- the right end, the same of the last, and the jobs.
 --
 -- The same text may stand in the arguments of a plain job: so only what has it as its own key ends. A job
 -- above 256 KiB is left to the child that fetches it. A mark takes the place of each job that ends, and all
@@ -15,6 +17,7 @@
 --- @include "ended"
 
 local MOST_ENDED = 128 -- and up to as many more: to end one takes five times as long as to look at it
+local MOST_OTHERS = 100
 local LARGE, MARK = 262144, '\0removed by expired_jobs'
 local unpack = table.unpack or unpack -- Lua 5.4 has the former
 local seconds, micros = unpack(redis.call('TIME'))
@@ -25,7 +28,7 @@ local function expiry(payload)
   return needs and tonumber(expiry_in(needs) or '')
 end
 
--- The class of a job that has expired; nothing for any other.
+-- Of a job that has expired, its class, and whether it has other features, too; nothing of any other.
 local function class_if_expired(payload)
   local is_json, job = pcall(cjson.decode, payload)
   local marks = is_json and type(job) == 'table' and job.forkq
@@ -33,19 +36,28 @@ local function class_if_expired(payload)
   local moment = type(needs) == 'table' and needs.expires_at
   if type(moment) ~= 'number' or moment > now then return nil end
   local class = type(job.wrapped) == 'string' and job.wrapped or job.class
-  return type(class) == 'string' and class:sub(1, 200) or '(unregistered)'
+  local has_others = next(needs) ~= 'expires_at' or next(needs, 'expires_at') ~= nil
+  return type(class) == 'string' and class:sub(1, 200) or '(unregistered)', has_others
 end
 
 local from, most, bytes_left = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local size = redis.pcall('LLEN', KEYS[1])
-if type(size) == 'table' then return { 0, 0, '', 0 } end -- another type: no list of forkq
+if type(size) == 'table' then return { 0, 0, '', 0, 0, 0 } end -- another type: no list of forkq
 local looked, ended, earliest, step = 0, 0, nil, 4
+local others, first_place, last_place = {}, 0, 0
 
 local function look_at(entry)
   local moment = expiry(entry)
-  local class = moment and moment <= now and class_if_expired(entry)
+  local class, has_others
+  if moment and moment <= now then class, has_others = class_if_expired(entry) end
   if not class then
     if moment and moment > now and (not earliest or moment < earliest) then earliest = moment end
+    return
+  end
+  if has_others then
+    last_place = from + looked - 1 - ended
+    if #others == 0 then first_place = last_place end
+    others[#others + 1] = entry
     return
   end
   if ended == 0 then redis.call('LTRIM', KEYS[1], 0, -1) end
@@ -54,7 +66,8 @@ local function look_at(entry)
   ended = ended + 1
 end
 
-while looked < most and ended < MOST_ENDED and bytes_left > 0 and from + looked < size do
+while looked < most and ended < MOST_ENDED and #others < MOST_OTHERS and bytes_left > 0
+  and from + looked < size do
   local first = from + looked
   local part = redis.call('LRANGE', KEYS[1], -(first + math.min(step, most - looked)), -first - 1)
   for i = #part, 1, -1 do
@@ -65,4 +78,5 @@ while looked < most and ended < MOST_ENDED and bytes_left > 0 and from + looked 
 end
 if ended > 0 then redis.call('LREM', KEYS[1], 2 * from < size and -ended or ended, MARK) end
 local text = earliest and string.format('%.6f', earliest) or ''
-return { looked - ended, ended, text, from + looked < size and 1 or 0 }
+local goes_on = from + looked < size and 1 or 0
+return { looked - ended, ended, text, goes_on, first_place, last_place, unpack(others) }

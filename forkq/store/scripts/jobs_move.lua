@@ -3,7 +3,7 @@
 -- KEYS  [1] the set or the list   [2] the set of queue names   [3] the dead set
 --       [4] the list that keeps what is deleted   [5] the index of such lists
 --       [6] the set of queues with suspects   [7] the queues with marked jobs   [8] how jobs have ended
---       [9 ..] per queue: its list, the list of its suspects
+--       [9 ..] per queue: its list, the list of its suspects; then those of the jobs' effects
 -- ARGV  [1] 'set' or 'list', the type of KEYS[1]
 --       [2] seconds for which deleted jobs are kept; 0: they are not   [3] a name for KEYS[1]
 --       [4] how many lists of deleted jobs there are, with this one
@@ -11,9 +11,10 @@
 --       [6] they were among so many   [7] the queue whose suspects KEYS[1] has, '' for another list
 --       [8] the last of these; '': it is not known where they stand
 --       then per job: its member; where to: the number of a key (9 and above: a list, 3: the dead set,
---       1: back to where it is), 0: nowhere; the new payload (for 0: how it ends, if that counts); its
---       score, '' for the same; the queue (for 0: its class)
--- Returns for each job 1: done, 0: it was no longer there, -1: Redis refused its new place, so it was
+--       1: back to where it is), 0: nowhere; behind the number and a space its effects (effects.lua);
+--       the new payload (for 0: how it ends, if that counts); its score, '' for the same; the queue
+--       (for 0: its class)
+-- Returns for each job 1: done, 2: done, but another job has its lock, 0: it was no longer there, -1: Redis refused its new place, so it was
 -- put back, or the set has its new payload already, -2: [8] is no longer there, so it is not known
 -- where the job is.
 --
@@ -30,7 +31,7 @@ local unpack = table.unpack or unpack -- Lua 5.4 has the former
 --- @include "jobs_move/suspects"
 --- @include "jobs_move/list"
 --- @include "marked"
---- @include "ended"
+--- @include "effects"
 
 -- The score of the member that was removed, or its place in a list; nothing if it was not there.
 local function take(member)
@@ -68,8 +69,9 @@ local function replace(member, payload, score)
   return before and 1 or 0
 end
 
-local function move(member, to, payload, score, queue)
+local function move(member, to, effects, payload, score, queue)
   if to == 1 then return replace(member, payload, score) end
+  local looks = look_at(effects)
   local before = take(member)
   if before == LOST then return -2 end
   if not before then return 0 end
@@ -80,12 +82,13 @@ local function move(member, to, payload, score, queue)
     back(member, before)
     return -1
   end
-  return 1
+  return write(looks) > 0 and 2 or 1
 end
 
 if not in_set and ARGV[8] ~= '' then find_places() end
 for i = 9, #ARGV, 5 do
-  done[#done + 1] = move(ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2], ARGV[i + 3], ARGV[i + 4])
+  local to, effects = ARGV[i + 1]:match('^(%d+) ?(.*)$')
+  done[#done + 1] = move(ARGV[i], tonumber(to), effects, ARGV[i + 2], ARGV[i + 3], ARGV[i + 4])
 end
 remove_marks()
 if ARGV[7] ~= '' then drop_name_if_empty(KEYS[1], KEYS[6], ARGV[7]) end

@@ -4,17 +4,19 @@
 -- KEYS  [1] the dead set   [2] the owner's note   [3] the set of queue names   [4] the schedule
 --       [5] the set of the queues that have suspects
 --       then per queue: its list, its in-flight hash, the mark of those that wait for the end of
---       its jobs, its list of suspects
+--       its jobs, its list of suspects; then those of the jobs' effects
 -- ARGV  [1] now, epoch seconds   [2] dead entries older than this are dropped   [3] how many to keep
 --       [4] how long the note lasts, seconds; 0: no note, for this owner will never read it
 --       then per job: queue number, lease, where to, how many bytes to keep of the payload in Redis,
 --       what to append to them, its name for the note
 --       Where to: 'requeue' (to the head of its list), 'isolate' (to the head of its list of suspects),
---       'isolate_last' (to the tail), 'bury', or when it is due (epoch seconds)
+--       'isolate_last' (to the tail), 'bury', or when it is due (epoch seconds); behind 'bury' and a space
+--       the effects of the job (effects.lua)
 --       The caller lists each queue's newest lease first, so that the oldest ends at the head.
 -- Returns how many jobs were moved; a job without a lease was moved by another process. If a key
 --          to add to holds another type, the script moves all other jobs and then returns the error.
---          For a damaged list of suspects, the queue's own list serves.
+--          For a damaged list of suspects, the queue's own list serves. If keys of features hold another
+--          type, a list of the number and of these keys.
 --
 -- To keep -1 bytes is to keep all but the last one; 0 keeps none. So a large payload stays in Redis.
 -- The note is a hash, sequence number -> name, of each lease that was removed.
@@ -24,9 +26,12 @@
 -- queue names again.
 
 local call, pcall, KEYS, ARGV = redis.call, redis.pcall, KEYS, ARGV
+local unpack = table.unpack or unpack -- Lua 5.4 has the former
 local moved, buried, problem = 0, false, nil
 local woken, named = {}, {} -- by queue
 local LIST, INFLIGHT, MARK, SUSPECTS = 2, 3, 4, 5 -- the list of queue q is KEYS[4 * q + LIST]
+
+--- @include "effects"
 
 local function is_error(reply) return type(reply) == 'table' and reply.err end
 
@@ -72,13 +77,15 @@ local function put(queue, where, payload)
 end
 
 for i = 5, #ARGV, 6 do
-  local queue, lease, where = tonumber(ARGV[i]), ARGV[i + 1], ARGV[i + 2]
+  local queue, lease = tonumber(ARGV[i]), ARGV[i + 1]
+  local where, effects = ARGV[i + 2]:match('^(%S+) ?(.*)$')
   local keep, payload = tonumber(ARGV[i + 3]), ARGV[i + 4]
   local inflight = KEYS[4 * queue + INFLIGHT]
   local stands = keep == 0 and call('HEXISTS', inflight, lease) == 1
   local before = keep ~= 0 and call('HGET', inflight, lease)
   if stands or before then
     if before then payload = before:sub(1, keep - 1) .. payload end
+    local looks = look_at(effects)
     wake(queue)
     local reply = put(queue, where, payload)
     if is_error(reply) then
@@ -86,6 +93,7 @@ for i = 5, #ARGV, 6 do
     else
       moved = moved + 1
       buried = buried or where == 'bury'
+      write(looks)
       call('HDEL', inflight, lease)
       if ARGV[4] ~= '0' then note(lease, ARGV[i + 5]) end
     end
@@ -95,4 +103,4 @@ if buried then
   call('ZREMRANGEBYSCORE', KEYS[1], '-inf', '(' .. ARGV[2])
   call('ZREMRANGEBYRANK', KEYS[1], 0, -tonumber(ARGV[3]) - 1)
 end
-return problem or moved
+return problem or with_damaged_keys(moved)

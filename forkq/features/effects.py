@@ -1,0 +1,37 @@
+"""What must happen in Redis together with the end of a job, or when it goes on: values, without
+I/O. ``store/scripts/effects.lua`` carries them out, in the script that makes the job end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+# "unlock": frees the lock if the job has it. "lock": takes it if it is free, or holds it for
+# longer. The arguments are those that the script says.
+Name: TypeAlias = Literal["unlock", "lock"]
+
+
+class Effect(NamedTuple):
+    """One effect on the one ``key``."""
+
+    name: Name
+    key: str
+    arguments: tuple[str | int, ...] = ()
+
+
+NONE: Final[tuple[Effect, ...]] = ()
+
+
+def packed(effects: Sequence[Effect], keys: list[Any], totals: str) -> str:
+    """The effects of one job as a script takes them; "" if there are none. Adds their keys to
+    ``keys``, which that call has. ``totals``: the key that counts ends."""
+    if not effects:
+        return ""
+    if totals not in keys:
+        keys.append(totals)
+    made: list[object] = [keys.index(totals) + 1]
+    for effect in effects:
+        keys.append(effect.key)
+        made.append([effect.name, len(keys), *effect.arguments])
+    return json.dumps(made)
