@@ -58,6 +58,7 @@ _LUA: Final = script_of("lua", b"return _VERSION")
 
 # Of the doctor's checks: what a setting can mend does not make a server unusable.
 _SETTINGS: Final = {"eviction", "persistence", "clients"}
+_START_FIRST: Final = "run `forkq start --redis embedded`, and this command beside it"
 _UNTOLD: Final = "settings that it does not tell"
 # How the verdict says what a server lacks that forkq can do without: where a check has warned, and
 # where it could not be made.
@@ -106,13 +107,13 @@ def _conformance(config: Config) -> Iterator[Finding]:
 def _findings(config: Config) -> Iterator[Finding]:
     found, server = connected(config)
     if server is None:
-        yield replace(found, level="fail")
+        yield found
         return
     yield found
     with closing(server.connection), closing(default()):
         for name, check in _NEEDED.items():
             found = examine(name, partial(check, server))
-            if not found.checked and name != "rights":
+            if not found.checked and not _is_for_rights(found):
                 found = replace(found, level="fail", what="it cannot be told")
             yield found
             if found.level == "fail":
@@ -124,7 +125,15 @@ def _findings(config: Config) -> Iterator[Finding]:
             yield replace(found, level="warn") if is_usable else found
 
 
+def _is_for_rights(found: Finding) -> bool:
+    """Whether `rights` decides what a check that could not be made means: without the right to INFO
+    no version is told."""
+    return found.check == "rights" or _LACKS_RIGHTS.search(found.why) is not None
+
+
 def _verdict(found: list[Finding]) -> Finding:
+    if not found[0].checked:
+        return Finding("fail", "verdict", f"there is none: {found[0].why}", "", _START_FIRST)
     refusal = next((one for one in found if one.level == "fail"), None)
     if refusal is not None:
         because = "; ".join(part for part in (refusal.what, refusal.why) if part)

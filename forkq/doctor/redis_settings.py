@@ -47,8 +47,8 @@ def clients(server: ExaminedServer, config: Config) -> Finding:
     own = _connections(c.concurrency for c in config.capsules for _ in range(c.workers))
     needed = elsewhere + max(here, own) + _OF_A_TREE
     connected = int(server.info.get("connected_clients", 0))
-    what = f"maxclients is {limit:,}; the processes of all hosts open up to {needed:,} connections"
-    what += f", {plural(connected, 'is', 'are')} open"
+    what = f"maxclients is {limit:,}; forkq's processes of all hosts open up to {needed:,} of these"
+    what += f"; {plural(connected, 'is', 'are')} open now, those of other programs included"
     why = "Redis refuses further connections: of children, and of the programs that push"
     remedy = "raise maxclients (and LimitNOFILE= of Redis), or lower workers or concurrency"
     if needed > limit:

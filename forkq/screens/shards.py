@@ -72,7 +72,7 @@ class Shards:
     def _of(self, name: str) -> list[Problem]:
         since = self._asking[name][1]
         if self._is_asked(name) and time.monotonic() - since > _SLOW:
-            return [_away(name, "it does not answer")]
+            return [_away(name, "it does not answer: look at the host of its Redis")]
         return self._known.get(name, [])
 
 

@@ -92,7 +92,7 @@ class ClusterConnector:
             finally:
                 connection.close()
         except exceptions.RedisError as error:
-            error.args = (f"the node {address_text(node)}: {error}",)
+            error.args = (f"the node {address_text(node)}: {error}{_remedy(error)}",)
             raise
         if found is None:
             raise MasterLost(f"the node {address_text(node)} knows no owner of slot {self._slot}")
@@ -199,6 +199,13 @@ class ClusterView:
         if moves == self.moves:
             self.moves += 1
             self._first = node
+
+
+def _remedy(error: Exception) -> str:
+    """What to do about a node that is in no cluster; "" for another error."""
+    if "cluster support disabled" not in str(error):
+        return ""
+    return ", so it is no Redis Cluster: write redis:// in place of cluster://"
 
 
 def owner_of(slot: int, ranges: Any, asked: Address) -> tuple[Address, tuple[Address, ...]] | None:

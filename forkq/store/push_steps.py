@@ -194,8 +194,10 @@ class WaitingPush(Push, kw_only=True):
         elif self._is_split:  # this connection knows nothing of what an earlier one has sent
             self.unconfirmed = "there was a failover meanwhile"
         else:
-            self.unconfirmed = f"{plural(reached, 'replica has', 'replicas have')} it"
-            self.replicated = reached >= self.wait.replicas
+            wanted = self.wait.replicas
+            verb = "has" if reached == 1 else "have"
+            self.unconfirmed = f"{reached} of {plural(wanted, 'replica')} {verb} it"
+            self.replicated = reached >= wanted
 
 
 def packed_single(prefix: str, queue: str, payload: bytes) -> Packed:

@@ -56,6 +56,10 @@ _REMEDY: Final[dict[type[ServerRefused], str]] = {
 _STOPS_JOBS: Final = (ServerReadOnly, NotPermitted, WrongPassword, TooFewReplicas, CannotSave)
 # What says that no server listens at the address: at a port, at a Unix socket, or no such host.
 _NO_SERVER: Final = (ConnectionRefusedError, FileNotFoundError, socket.gaierror)
+_SILENT: Final = (
+    "the server is busy or stopped, or a firewall is before it: look at its host and log"
+)
+_SILENT_TLS: Final = f"does that port speak TLS, as the address says? Else {_SILENT}"
 _START_IT: Final = (
     "start a server there, or give the address of another one (--redis, REDIS_URL, or url in "
     "[redis] of {place})"
@@ -76,8 +80,8 @@ def failure(error: Exception, url: str, outcome: str = "") -> ServerUnavailable:
         said += "; Redis and forkq do not agree on TLS: see the options ssl_... in docs/redis.md"
     elif any(isinstance(cause, _NO_SERVER) for cause in led_to(error)):
         said += f"; {_START_IT.format(place=configuration.place)}"
-    elif isinstance(error, exceptions.TimeoutError) and speaks_tls(url):
-        said += "; does that port speak TLS, as the address says?"
+    elif isinstance(error, exceptions.TimeoutError):
+        said += f"; {_SILENT_TLS if speaks_tls(url) else _SILENT}"
     return ServerUnavailable(f"Redis at {shown}: {said}{rest}")
 
 

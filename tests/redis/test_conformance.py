@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -113,7 +114,38 @@ def test_a_server_that_is_away_is_refused(environment: None, shell: Shell) -> No
     assert shell("doctor --conformance --grace 5") == 2
     assert "leave --unit and --grace out" in shell.err
     assert shell("doctor --conformance --redis embedded") == 1
-    assert "verdict       refused because of redis: not checked; the embedded" in shell.out
+    assert "verdict       there is none: the embedded server runs only while" in shell.out
+    assert "run `forkq start --redis embedded`, and this command beside it" in shell.out
+
+
+def test_a_user_without_info_lacks_a_right(
+    environment: None, own_server: Server, shell: Shell
+) -> None:
+    """No version is told to such a user; the verdict names the right, and not the version."""
+    own_server.cli("ACL", "SETUSER", "ann", "on", ">p", "~*", "&*", "+@all", "-info")
+    url = own_server.url.replace("unix://", "unix://ann:p@").replace("redis://", "redis://ann:p@")
+    assert shell(f"doctor --conformance --redis {url}") == 1
+    verdict = shell.out.splitlines()[-1]
+    assert "verdict       refused because of rights: the user of the URL lacks +info" in verdict
+
+
+def test_a_server_that_is_no_cluster_says_what_to_write(
+    environment: None, redis_server: Server, shell: Shell
+) -> None:
+    url = redis_server.url.replace("redis://", "cluster://").removesuffix("/0")
+    assert shell(f"doctor --conformance --redis {url}") == 1
+    assert "so it is no Redis Cluster: write redis:// in place of cluster://" in shell.out
+
+
+def test_a_server_that_hangs_says_where_to_look(
+    environment: None, own_server: Server, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("forkq.toml").write_text(f'[redis]\nurl = "{own_server.url}"\nconnect_timeout = 0.2\n')
+    monkeypatch.delenv("FORKQ_REDIS")
+    own_server.pause()
+    assert shell("queues list") == 6
+    own_server.resume()
+    assert "busy or stopped, or a firewall is before it: look at its host" in shell.err
 
 
 # What it leaves

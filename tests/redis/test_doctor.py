@@ -131,14 +131,16 @@ def test_the_connections_of_all_hosts_against_maxclients(
         capsule = Capsule("default", concurrency=3)
         one = clients(server, config(capsules=(capsule,)))
     assert one.level == level
-    assert f"maxclients is {limit}; the processes of all hosts open up to 42 " in one.what
+    assert f"maxclients is {limit}; forkq's processes of all hosts open up to 42 " in one.what
 
 
-@pytest.mark.parametrize(("count", "said"), [("1", "1 is open"), ("2", "2 are open")])
+@pytest.mark.parametrize(("count", "said"), [("1", "1 is open now"), ("2", "2 are open now")])
 def test_how_many_connections_are_open(redis_server: Server, count: str, said: str) -> None:
     with examined(settings(redis_server.url)) as server:
         server.info = {**server.info, "connected_clients": count}
-        assert clients(server, config()).what.endswith(f"connections, {said}")
+        assert clients(server, config()).what.endswith(
+            f"of these; {said}, those of other programs included"
+        )
 
 
 def test_what_ends_connections_is_told(own_server: Server) -> None:

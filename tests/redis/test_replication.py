@@ -130,7 +130,7 @@ def test_a_hanging_replica_is_logged_once_and_its_return_once(
     client.push(JOB)
     lost, back = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
     assert lost.startswith(f"replicas of Redis at {primary.url} do not confirm a push in time")
-    assert lost.endswith(": 0 replicas have it; it is in Redis, and pushes go on")
+    assert lost.endswith(": 0 of 1 replica have it; it is in Redis, and pushes go on")
     assert back.endswith("confirm pushes in time again")
 
 

@@ -125,7 +125,7 @@ def test_a_push_waits_for_replicas_once_with_its_last_batch() -> None:
     assert (answers, awaited) == (3, 2)
     assert push.next_step([1, 1]) == (b"", 0, 3)
     assert (push.next_step([1, 1, 1]), push.go_on()) == (None, False)
-    assert (push.replicated, push.unconfirmed) == (False, "1 replica has it")
+    assert (push.replicated, push.unconfirmed) == (False, "1 of 2 replicas has it")
     assert len(push.pushed) == BATCH + 1
 
 
