@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Collection
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from ..errors import ForkqError, InvalidJob, NotPermitted, nearest, shown
 from ..limits.patterns import matches_any
 from ..runtime.app_loader import import_app
 from ..servers import first_found
-from ..wire.payload import DEFAULT_QUEUE, Payload
+from ..wire.payload import DEEPEST, DEFAULT_QUEUE, Payload, beyond
 from ..wire.printable import shown_name
 from ..wire.times import due
 from ..wire.validation import validate
@@ -75,10 +76,13 @@ def push(
 
 
 def _parsed(number: int, text: str) -> Any:
+    if beyond(text.encode(), sys.maxsize, DEEPEST):
+        raise click.BadParameter(
+            f"argument {number} is nested too deeply (more than {DEEPEST} levels); pass a flatter "
+            "structure"
+        )
     try:
         return json.loads(text, parse_constant=_no_constant)
-    except RecursionError:
-        reason = "is nested too deeply; pass a flatter structure"
     except ValueError:
         reason = f"is not JSON: {shown(text)}; a string needs its quotes, as in '{_quoted(text)}'"
         if _DIGITS.fullmatch(text):

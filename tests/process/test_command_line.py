@@ -48,6 +48,7 @@ def forkq(
         (["pause", NOT_UTF_8], 2, "argument 2 is not UTF-8"),
         ([NOT_UTF_8], 2, "argument 1 is not UTF-8"),
         (["push", "X", "[" * 50_000 + "]" * 50_000], 2, "argument 1 is nested too deeply"),
+        (["push", "X", "[" * 501 + "]" * 501], 2, "deeply (more than 500 levels); pass a flatter"),
         (["push", "X", "5" * 5000], 2, "argument 1 is a number of 5,000 digits"),
         (["push", "X", "-" + "5" * 5000], 2, "digits, more than Python reads; pass it as text"),
         (["push", "X", "--in", "1795216066000"], 1, "milliseconds: divide it by 1000"),
