@@ -6,6 +6,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -36,11 +37,14 @@ SCRIPT = "import sys\nfrom forkq.__main__ import main\nsys.exit(main())\n"
 
 
 @pytest.fixture
-def press(tmp_path: Path) -> Path:
-    """A folder with a script named forkq, and a module that Python imports before all others."""
+def press(tmp_path: Path) -> Iterator[Path]:
+    """A folder with a script named forkq, and a module that Python imports before all others. What
+    starts meanwhile does not ignore Ctrl-C, as all do that a shell has started with `&`."""
     (tmp_path / "sitecustomize.py").write_text(PRESSES)
     (tmp_path / "forkq").write_text(SCRIPT)
-    return tmp_path
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield tmp_path
+    signal.signal(signal.SIGINT, before)
 
 
 def interrupted(command: list[str], moment: str, folder: Path) -> tuple[int, str]:
