@@ -6,6 +6,7 @@ machine with few cores jobs per second say what the machine can do, and not what
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -18,9 +19,13 @@ import pytest
 from redis import Redis
 
 from forkq import Client
+from forkq.client import with_defaults
 from forkq.config.cluster_shards import prefix_of
+from forkq.config.shards import Shard
+from forkq.sharded_client import ShardedClient
 from forkq.wire.keys import Keys
 from forkq.wire.redis_url import slot_of
+from forkq.wire.spread import part_of
 from tests.bench.load import APP
 from tests.process.shared import measured, pass_time
 from tests.support.cluster import Cluster
@@ -35,6 +40,7 @@ KEYS: Final = Keys(PREFIX)
 JOBS: Final = 40_000
 PUSHERS: Final = 12
 SHARDS: Final = 8
+PARTS: Final = ("default", "s1", "s2", "s3")
 SECONDS: Final = 20.0
 PAIRS: Final = 7
 CONFIG: Final = f'[redis]\nprefix = "{PREFIX}"\n'
@@ -232,3 +238,80 @@ def spent(cluster: Cluster, url: str, prefixes: Sequence[str]) -> list[float]:
             cost = Cost.until_now(redis).since(before, JOBS)
         found[owner.port] = found.get(owner.port, 0.0) + cost.cpu
     return list(found.values())
+
+
+def test_one_queue_over_four_shards() -> None:
+    """Prints what a push alone, a push among many, and a run cost the busiest server for each job
+    of all, with a queue on one shard, and spread over four; and the time in each command. Part
+    after part: on few cores, servers that work at once have time to spare."""
+    with ExitStack() as stack:
+        servers = [stack.enter_context(closing(Server(tcp=True, aof=True).start())) for _ in PARTS]
+        one, four = (costs_of_parts(servers[:count]) for count in (1, len(PARTS)))
+    for parts, steps in (("1 part", one), ("4 parts", four)):
+        for step, cost in steps.items():
+            shown = ", ".join(f"{name} {spent:.2f}" for name, spent in cost.commands.items())
+            measured(f"{parts}, {step}: {cost.cpu:.1f} us of CPU; in {shown}")
+    for step in one:
+        measured(f"{step}: one part / the busiest of four: {one[step].cpu / four[step].cpu:.1f}")
+        assert one[step].cpu > four[step].cpu
+
+
+class PartCost(NamedTuple):
+    """Microseconds of the busiest server for each job of all: of CPU, and in each command."""
+
+    cpu: float
+    commands: dict[str, float]
+
+
+def costs_of_parts(servers: Sequence[Server]) -> dict[str, PartCost]:
+    """What each step costs the busiest of these servers, with a part of the queue on each."""
+    names = PARTS[: len(servers)]
+    queues = ("default",) if len(names) > 1 else ()
+    pairs = zip(names, servers, strict=True)
+    shards = [Shard(name, server.url, prefix=PREFIX, spread=queues) for name, server in pairs]
+    found: dict[str, list[PartCost]] = {}
+    for name, server in zip(names, servers, strict=True):
+        push = partial(push_to_part, shards, name, JOBS // len(names))
+        steps: dict[str, Callable[[Redis], None]] = {
+            "pushed alone": partial(push, alone=True),
+            "run": partial(run_all, server.url, keys=KEYS),
+            "pushed among many": partial(push, alone=False),
+        }
+        with server.client() as redis:
+            for step, do in steps.items():
+                redis.config_resetstat()
+                before = Cost.until_now(redis)
+                do(redis)
+                cpu = Cost.until_now(redis).since(before, JOBS).cpu
+                found.setdefault(step, []).append(PartCost(cpu, _by_command(redis)))
+            redis.flushall()
+    return {step: max(costs) for step, costs in found.items()}
+
+
+def _by_command(redis: Redis) -> dict[str, float]:
+    """Microseconds in each command that jobs use, for each job of all."""
+    stats: Any = redis.info("commandstats")
+    names = ("sadd", "lpush", "evalsha")
+    return {name: stats.get(f"cmdstat_{name}", {}).get("usec", 0) / JOBS for name in names}
+
+
+def push_to_part(shards: Sequence[Shard], part: str, count: int, _: Redis, *, alone: bool) -> None:
+    """Pushes so many jobs whose jids lead to that part, by the client of a program with shards."""
+    with ProcessPoolExecutor(PUSHERS, mp_context=get_context("fork")) as pool:
+        push = partial(_push_to_part, shards, part, count // PUSHERS, alone)
+        list(pool.map(push, range(PUSHERS)))
+
+
+def _push_to_part(shards: Sequence[Shard], part: str, count: int, alone: bool, pusher: int) -> None:
+    names = sorted(shard.name for shard in shards)
+    every = (f"{pusher}-{number}" for number in itertools.count())
+    jids = itertools.islice((jid for jid in every if part_of(names, jid) == part), count)
+    jobs = [{"class": "Noop", "args": [0], "jid": jid} for jid in jids]
+    with closing(ShardedClient(shards, "default", shards[0].url, prefix=PREFIX)) as client:
+        if alone:
+            for job in jobs:
+                client.push(job)
+        else:
+            for at in range(0, count, 1000):
+                some = (client._encoded(with_defaults(job)) for job in jobs[at : at + 1000])
+                client._write([job for job in some if job is not None])
