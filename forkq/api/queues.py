@@ -16,7 +16,7 @@ from ..wire.keys import Keys
 from .door import OnServer
 from .door import server as default_server
 from .processes import texts
-from .running import RunningJob, WorkSet, busy_in_sidekiq
+from .running import busy_in_sidekiq
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +137,6 @@ class Limits(OnServer):
         """The state of one queue, with its rules."""
         [state] = queues(name, server=self.server)
         return state
-
-    def holders(self, name: str) -> list[RunningJob]:
-        """The jobs in progress that count for the queue's limit, the longest first."""
-        return WorkSet(self.server).of_queue(name)
 
 
 def _with_ruled(rules: Rulebook, names: list[str]) -> list[str]:
