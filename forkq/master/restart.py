@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 _STEP: Final = 0.05
 # Seconds that systemd waits at most for the next program, which may import the app.
 _EXEC_LIMIT: Final = 300.0
+_CALLED_OFF: Final = "rolling restart called off: the new child died; the old ones go on"
 _MASTER: Final = "master"
 _SUFFIX: Final = ".canary"
 # Seconds that each must live after it was ready.
@@ -165,11 +166,7 @@ class Restart:
         self._canaries.retire()
         self._replacements.paused = False
         self.report.state, self.report.reason = "rolled back", f"{who}: {reason}"
-        self._log.error(
-            "rolling restart called off: the new child died; the old ones go on",
-            child=who,
-            reason=reason,
-        )
+        self._log.error(_CALLED_OFF, child=who, reason=reason)
 
 
 class RollingRestart:
@@ -222,11 +219,7 @@ class RollingRestart:
         if ended.outcome == "called off":
             self._waiting = []
             self.reason = f"{ended.slot.name}: {ended.reason}"
-            self._log.error(
-                "rolling restart called off: the new child died; the old ones go on",
-                child=ended.slot.name,
-                reason=ended.reason,
-            )
+            self._log.error(_CALLED_OFF, child=ended.slot.name, reason=ended.reason)
 
 
 def is_canary(child: ChildHandle) -> bool:

@@ -15,11 +15,11 @@ from textual.app import App, ComposeResult
 from textual.binding import BindingType
 from textual.css.query import NoMatches
 from textual.filter import LineFilter, Monochrome, NoColor
+from textual.message import Message
 from textual.widgets import DataTable, Footer, Input
 
 from ..screens.plans import ActionDone, Plan
 from .acting import Acting, Failed, Outcome
-from .answer import Answer
 from .cells import BAD, STRONG, WARN, AsciiOnly, words
 from .content import Content, Left, Look, Page
 from .keys import ACTS, KEYS, NEXT_SHARD, QUIT, help_text
@@ -34,6 +34,14 @@ from .watcher import PageFailed, Seen
 _TICK: Final = 0.5  # seconds
 _SAID: Final = 60.0  # seconds that a message stays
 _THEME: Final = "ansi-dark"  # the colours of the terminal itself
+
+
+class Answer(Message):
+    """A message from a thread: what the watcher has seen, or a step of an action."""
+
+    def __init__(self, found: Seen | PageFailed | Outcome) -> None:
+        super().__init__()
+        self.found = found
 
 
 class Top(App[None]):
