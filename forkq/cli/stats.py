@@ -23,8 +23,9 @@ from .options import WholeNumber, configuration, connected, finds_redis, json_op
 from .output import as_json, echo, facts, printed, table
 
 _INCLUDED: Final = (
-    "processed: failed runs included, as in `forkq status`; a killed process takes along its last\n"
-    "ran on two hosts: taken over from one that was cut off and ran them on; no crashes"
+    "processed: failed runs included, as in `forkq status`; not what a killed process ran after\n"
+    "its last heartbeat\n"
+    "ran on two hosts: taken over from a host that was cut off and went on; crashes do not count"
 )
 _OF_HEARTBEATS: Final = "processed, failed, busy and processes: as of the last heartbeats"
 _OF_NOW: Final = (
