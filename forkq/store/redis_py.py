@@ -55,7 +55,7 @@ _TCP_KEEPALIVE: Final = {
 }
 
 # No CLIENT SETINFO: it costs two round trips, a right (ACL), and late imports (route.py).
-_ANONYMOUS: Final[dict[str, Any]] = (
+ANONYMOUS: Final[dict[str, Any]] = (
     {"driver_info": None}
     if "driver_info" in inspect.signature(AbstractConnection).parameters
     else {"lib_name": None, "lib_version": None}
@@ -80,7 +80,7 @@ _OPTIONS: Final[dict[str, Any]] = {
     # A pool of redis-py's counts all connections that it ever made, and stops at 100: an outage of
     # some minutes would use them up, and forkq could never connect again.
     "max_connections": 2**31,
-    **_ANONYMOUS,
+    **ANONYMOUS,
     **NO_MAINTENANCE,
 }
 

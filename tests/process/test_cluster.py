@@ -20,6 +20,7 @@ from tests.support.waiting import wait_until
 KEYS = Keys("{forkq}:")
 CONFIG = f'[redis]\nprefix = "{KEYS.prefix}"\n'
 OF_MAIL = Keys(prefix_of(KEYS.prefix, 1))
+_BETWEEN_PUSHES = 0.005  # seconds: a load that leaves processor time to the others
 ARGS = ["-w", "2", "-c", "5", "--log-format", "json", "--log-level", "info"]
 
 
@@ -53,7 +54,7 @@ class Load:
         self._client.close()
 
     def _run(self) -> None:
-        while not self._stop.is_set():
+        while not self._stop.wait(_BETWEEN_PUSHES):
             try:
                 jid = self._client.push({"class": "Quick", "args": [0.002], "queue": self._queue})
             except forkq.ServerUnavailable:

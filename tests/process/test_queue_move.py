@@ -24,7 +24,7 @@ from tests.support.waiting import wait_until
 
 KEYS = Keys()
 JOB = {"class": "Quick", "args": [0.0], "queue": "mail"}
-BACKLOG, KILLS = 12_000, 6
+BACKLOG, KILLS = 6_000, 3
 
 
 class TwoServers:

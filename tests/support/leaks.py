@@ -34,9 +34,13 @@ class OpenResources:
         return sorted(f"{new}{_title(new)}" for new in self._new())
 
     def _nothing_new(self) -> bool:
-        """Objects in a reference cycle are closed by collect(): a thread may leave some."""
-        gc.collect()
-        return not self._new()
+        """Objects in a reference cycle are closed by collect(): a thread may leave some. Most are
+        so young that it need not look at all objects."""
+        for generation in (1, 2):
+            gc.collect(generation)
+            if not self._new():
+                return True
+        return False
 
     def _new(self) -> set[str]:
         return _all_open() - self._begin

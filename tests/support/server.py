@@ -27,7 +27,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 from redis.retry import Retry
 
-from forkq.store.redis_py import NO_MAINTENANCE
+from forkq.store.redis_py import ANONYMOUS, NO_MAINTENANCE
 
 from . import bound
 from .waiting import wait_until
@@ -85,6 +85,7 @@ def client_of(url: str) -> Redis:
         retry=Retry(NoBackoff(), 0),
         socket_timeout=10,
         socket_connect_timeout=2,
+        **ANONYMOUS,
         **NO_MAINTENANCE,
     )
 
