@@ -17,6 +17,7 @@ from .current_job import CurrentJob as JobContext
 from .current_job import current_job, lease_lost
 from .default_client import configure
 from .errors import (
+    Cancelled,
     CannotSave,
     Dead,
     Discard,
@@ -57,11 +58,12 @@ from .wire.payload import Payload
 
 if TYPE_CHECKING:
     from . import api
-    from .api import Queue, is_alive
+    from .api import Queue, cancel, is_alive
 
 __all__ = [
     "DISCARD",
     "KILL",
+    "Cancelled",
     "CannotSave",
     "Client",
     "Dead",
@@ -94,6 +96,7 @@ __all__ = [
     "WrongType",
     "__version__",
     "api",
+    "cancel",
     "configure",
     "current_job",
     "every",
@@ -114,6 +117,6 @@ def __getattr__(name: str) -> Any:
     """Loads ``api`` when it is first used: it needs a Redis library."""
     if name == "api":
         return importlib.import_module(".api", __name__)
-    if name in {"Queue", "is_alive"}:
+    if name in {"Queue", "cancel", "is_alive"}:
         return getattr(importlib.import_module(".api", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -256,6 +256,19 @@ class TimeLimit(BaseException):
         return super().__str__() or "the job has run for its timeout"
 
 
+class Cancelled(BaseException):
+    """Raised inside a job that was cancelled (``forkq.cancel``): it ends for good.
+
+    It derives from BaseException: ``except Exception`` in a loop must not swallow it. Catch it by
+    its name, or clean up in ``finally``. A job that catches it and returns is done.
+    """
+
+    outcome: Final = "cancelled"
+
+    def __str__(self) -> str:
+        return super().__str__() or "the job was cancelled"
+
+
 def decision_in(error: BaseException) -> JobDecision | None:
     """What the job has decided if it has raised ``error``: that itself, or a group (task
     groups make some) that has nothing but decisions. The one that ends more counts."""
@@ -267,6 +280,12 @@ def decision_in(error: BaseException) -> JobDecision | None:
     if not found or len(decisions) < len(found):
         return None
     return min(decisions, key=lambda each: (Dead, Discard, Snooze).index(type(each)))
+
+
+def cancelled_in(error: BaseException) -> Cancelled | None:
+    """The Cancelled that is ``error``, or because of which that was raised; None if there is
+    none."""
+    return next((link for link in led_to(error) if isinstance(link, Cancelled)), None)
 
 
 def caused_by_shutdown(error: BaseException) -> bool:

@@ -129,7 +129,7 @@ CELERY: Final = Words(
         "task_failure": "write `@forkq.on_error`",
         "task_retry": "write `@forkq.on_error`",
         "task_received": _MIDDLEWARE,
-        "task_revoked": "no such thing: see `revoke`",
+        "task_revoked": "no such thing: the log has a line `cancelled` (docs/cancelling.md)",
         "worker_init": '`@forkq.on("startup")` runs in each child',
         "worker_process_init": 'write `@forkq.on("startup")`, or "fork" with `preload`',
         "worker_ready": 'write `@forkq.on("startup")`',
@@ -147,8 +147,8 @@ CELERY: Final = Words(
         "TaskResult": _NO_RESULTS,
     },
     owned={
-        "control.revoke": "no such thing: a middleware looks at a key (docs/not-included.md)",
-        "control.terminate": "no such thing: give the job a `timeout`",
+        "control.revoke": "write `forkq.cancel(jid)` (docs/cancelling.md)",
+        "control.terminate": "write `forkq.cancel(jid, force=True)` (docs/cancelling.md)",
         "control.inspect": "write `forkq.api.running()`, `forkq.api.processes()`, `.stats()`",
         "control.purge": "write `forkq.Queue(NAME).clear()`",
         "control.rate_limit": 'write `forkq.Queue(NAME).set_limits(rate="100/minute")`',
@@ -167,7 +167,7 @@ CELERY: Final = Words(
         ),
         "id": "a push returns the jid itself, a string",
         "task_id": "a push returns the jid itself, a string",
-        "revoke": "no such thing: a middleware looks at a key (docs/not-included.md)",
+        "revoke": "write `forkq.cancel(jid)` (docs/cancelling.md)",
     },
     makers=frozenset({"AsyncResult", "GroupResult", "send_task"}),
     bound={

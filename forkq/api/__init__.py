@@ -20,7 +20,17 @@ from .classes import HeldClass, held_classes, release_class
 from .door import server, servers, shards, shards_of
 from .entry import JobEntry
 from .filters import Filter
-from .find import RanTwice, entry, find, is_alive, ran_twice
+from .find import (
+    RanTwice,
+    cancel,
+    cancel_class,
+    cancelled_at,
+    entry,
+    find,
+    is_alive,
+    is_being_cancelled,
+    ran_twice,
+)
 from .groups import FailureGroup, FailureGroups, failures
 from .job_sets import DeadSet, JobSet, RetrySet, ScheduledSet, job_set
 from .life import Crash, JobEvent
@@ -67,6 +77,9 @@ __all__ = [
     "Stats",
     "Tree",
     "WorkSet",
+    "cancel",
+    "cancel_class",
+    "cancelled_at",
     "cron",
     "damaged_keys",
     "entry",
@@ -75,6 +88,7 @@ __all__ = [
     "held_classes",
     "history",
     "is_alive",
+    "is_being_cancelled",
     "job_set",
     "processes",
     "progress",

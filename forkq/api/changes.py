@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ..errors import ForkqError, InvalidRule, MalformedPayload, WrongType, shown
+from ..features.cancel.parts import field_of_jid
 from ..features.effects import NONE, Effect, packed
 from ..features.expire.parts import forget
 from ..features.marked import effects_in
@@ -188,6 +189,12 @@ def _asked(keys: Keys, location: Location, raw: bytes, change: Change) -> Sequen
     if change.to >= _FIRST_QUEUE and location == "dead":
         return effects_in(keys, change.payload, "retried from the dead set")
     return NONE
+
+
+def forget_cancellation(server: Server, jid: str) -> None:
+    """Makes a job run although it was cancelled: a person wants it to run after all."""
+    if jid:
+        server.ask_leniently(("HDEL", server.keys.cancelled, field_of_jid(jid)))
 
 
 def refusal(server: Server, change: Change) -> ForkqError:

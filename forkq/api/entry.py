@@ -245,9 +245,12 @@ class JobEntry:
 
         As in Sidekiq 7, the retry count goes down by one (never below 0), so that this run does not
         count; a dead job that fails again is dead again. ``fresh`` forgets its failures: then it
-        has all its retries again. Raises MalformedPayload if the payload is no job.
+        has all its retries again. It is not cancelled any more. Raises MalformedPayload if the
+        payload is no job.
         """
-        return self._do(changes.retried(self.checked_job(), now(), fresh=fresh))
+        change = changes.retried(self.checked_job(), now(), fresh=fresh)
+        changes.forget_cancellation(self.server, self.jid)
+        return self._do(change)
 
     def add_to_queue(self) -> bool:
         """Sends a scheduled or retrying job to its queue now, as if it were due: its retry count

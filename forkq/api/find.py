@@ -1,16 +1,27 @@
-"""One job, by its jid."""
+"""One job, by its jid: where it is, and cancelling it."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
 
+from ..errors import ForkqError, InvalidJob, shown
+from ..features.cancel.parts import MOST, field_of_class, field_of_jid
 from ..servers import Server, Servers, first_found
 from ..store.find_job import ALIVE, ALL, Found, Location
 from ..store.find_job import find as find_job
+from ..store.scripts import CANCEL
 from .door import servers as all_servers
 from .entry import JobEntry, found_entry
 from .running import in_sidekiq
+
+Cancellation: TypeAlias = Literal["removed", "asked", "unknown", "pending"]
+
+_LOOK_EVERY: Final = 0.05  # seconds
+# The answer of several shards is the first of these that one of them gives.
+_STRONGEST_FIRST: Final[tuple[Cancellation, ...]] = ("removed", "asked", "pending", "unknown")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,3 +109,118 @@ def _find(where: Server | Servers, jid: str, locations: Sequence[Location] = ALL
 
     found = first_found(where, in_redis)
     return found or first_found(where, lambda server: in_sidekiq(server, jid))
+
+
+def cancel(
+    jid: str,
+    *,
+    wait: float = 0.0,
+    force: bool = False,
+    grace: float = 10.0,
+    where: Server | Servers | None = None,
+) -> Cancellation:
+    """Cancels the job ``jid``, wherever it is. It returns at once, or waits up to ``wait`` seconds
+    for what becomes of it.
+
+    The leader removes a job that waits. One that runs gets a ``forkq.Cancelled``; with ``force``
+    its child is killed if the job has not ended ``grace`` seconds later. Returns "removed": the job
+    has ended as cancelled; "asked": it runs, and has been told; "unknown": it neither waits nor
+    runs; "pending": no leader has looked for it yet. Raises ForkqError if too many jobs are being
+    cancelled, and ServerUnavailable.
+    """
+    if type(jid) is not str or not jid:
+        raise InvalidJob(f"{shown(jid)} is no jid: pass what a push has returned")
+    found = _servers(where)
+    _note(found, [(field_of_jid(jid), jid)], grace if force else None)
+    return _outcome(found, jid, wait)
+
+
+def cancel_many(
+    jids: Sequence[str], server: Server, *, force: bool = False, grace: float = 10.0
+) -> None:
+    """Cancels these jobs, without a wait. The errors are those of ``cancel``."""
+    _note([server], [(field_of_jid(jid), jid) for jid in jids], grace if force else None)
+
+
+def cancel_class(
+    name: str,
+    *,
+    force: bool = False,
+    grace: float = 10.0,
+    where: Server | Servers | None = None,
+) -> None:
+    """Cancels all jobs of the class ``name`` that were made before now. The errors are those of
+    ``cancel``."""
+    if type(name) is not str or not name:
+        raise InvalidJob(f"{shown(name)} is no class of jobs")
+    _note(_servers(where), [(field_of_class(name), "")], grace if force else None)
+
+
+def is_being_cancelled(jid: str, where: Server | Servers | None = None) -> bool:
+    """Whether the job is cancelled and may still wait or run. Raises ServerUnavailable."""
+    return any(_is_open(server, jid) for server in _servers(where))
+
+
+def cancelled_at(jid: str, where: Server | Servers | None = None) -> float | None:
+    """When the job ended as cancelled, epoch seconds, if it did in the last day; else None. Raises
+    ServerUnavailable."""
+    found = [_ended_at(server, jid) for server in _servers(where)]
+    return max((at for at in found if at is not None), default=None)
+
+
+def _servers(where: Server | Servers | None) -> list[Server]:
+    return [where] if isinstance(where, Server) else list(where or all_servers())
+
+
+def _note(
+    servers: Sequence[Server], fields: Sequence[tuple[str, str]], grace: float | None
+) -> None:
+    arguments = [MOST, "" if grace is None else f"{grace:g}"]
+    for field, jid in fields:
+        arguments += (field, jid)
+    for server in servers:
+        keys = server.keys
+        if not server.run(CANCEL, (keys.cancelled, keys.cancelled_lately), arguments):
+            raise ForkqError(
+                f"more than {MOST:,} jobs would be waiting for their cancellation: cancel their "
+                "class, or delete those that wait"
+            )
+
+
+def _outcome(servers: Sequence[Server], jid: str, wait: float) -> Cancellation:
+    """What has become of the job, once it is known on all servers, or the time is up."""
+    until = time.monotonic() + wait
+    while True:
+        found = {_state(server, jid) for server in servers}
+        if "removed" in found or "pending" not in found:
+            break
+        if time.monotonic() >= until:
+            if wait and any(_runs(server, jid) for server in servers):
+                found.add("asked")
+            break
+        time.sleep(_LOOK_EVERY)
+    return next(one for one in _STRONGEST_FIRST if one in found)
+
+
+def _state(server: Server, jid: str) -> Cancellation:
+    """What this server knows of the job. One step closes the note and remembers the job. So the
+    note is asked for first: a job that ends meanwhile is not unknown."""
+    is_open = _is_open(server, jid)
+    if _ended_at(server, jid) is not None:
+        return "removed"
+    return "pending" if is_open else "unknown"
+
+
+def _runs(server: Server, jid: str) -> bool:
+    with server.connection() as connection:
+        return find_job(connection, server.keys, jid, ("running",)) is not None
+
+
+def _is_open(server: Server, jid: str) -> bool:
+    [found] = server.ask_leniently(("HEXISTS", server.keys.cancelled, field_of_jid(jid)))
+    return bool(found)
+
+
+def _ended_at(server: Server, jid: str) -> float | None:
+    [found] = server.ask_leniently(("ZSCORE", server.keys.cancelled_lately, jid))
+    return None if found is None else float(found)

@@ -31,6 +31,7 @@ from .fetch.fetcher import Fetcher
 from .fetch.leases import Leases
 from .fetch_turn import FetchParts, make_fetch
 from .heartbeat.beat import Heartbeat, News
+from .heartbeat.cancelled import WatchCancelled
 from .heartbeat.lost_leases import LostLeases
 from .heartbeat.record import Record, describe
 from .heartbeat.round_trip import RoundTrip
@@ -111,7 +112,7 @@ class Builder:
         limits = self._make_limits()
         runs = SoloRuns(limits.waker)
         manager = self._make_manager(fetch, settler, pool, limits, runs)
-        heartbeat = self._make_heartbeat(fetch, settler, manager)
+        heartbeat = self._make_heartbeat(fetch, settler, manager, limits)
         return Parts(fetch.fetcher, fetch.leases, manager, heartbeat, limits, runs)
 
     def _connection(self) -> RedisConnection:
@@ -165,7 +166,9 @@ class Builder:
 
         return Manager(self._capsule.concurrency, fetch, make_processor, self._log)
 
-    def _make_heartbeat(self, fetch: FetchParts, settler: Settler, manager: Manager) -> Heartbeat:
+    def _make_heartbeat(
+        self, fetch: FetchParts, settler: Settler, manager: Manager, limits: TimeLimits
+    ) -> Heartbeat:
         lost_leases = LostLeases(self._identity, self._keys, fetch, self._log)
 
         def snapshot() -> Snapshot:
@@ -180,9 +183,11 @@ class Builder:
 
         info = describe(self._identity, self._config, self._capsule)
         record = Record(self._identity, self._keys, info)
+        end_cancelled = lambda: limits.end_cancelled(manager.regions)  # noqa: E731
+        cancelled = WatchCancelled(self._keys, limits.cancelled, self._log, end_cancelled)
         return Heartbeat(
             self._connection(),
-            self._make_tasks(record, fetch.channel, lost_leases),
+            [*self._make_tasks(record, fetch.channel, lost_leases), cancelled],
             self._outage,
             self._outage.add_refusal("redis takes no heartbeat", "redis takes heartbeats again"),
             self._log,
@@ -190,6 +195,7 @@ class Builder:
             retry_parked=retry_parked,
             send_progress=lambda connection, now: record.write_progress(connection, now.units),
             news=self._news,
+            cancelled=cancelled,
         )
 
     def _make_tasks(

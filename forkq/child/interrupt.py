@@ -1,4 +1,4 @@
-"""The region of a processor in which ``Shutdown`` and ``TimeLimit`` may be raised.
+"""The region of a processor in which ``Shutdown``, ``TimeLimit`` and ``Cancelled`` may be raised.
 
 Python can raise an exception in another thread, but at any bytecode: outside of the app's code it
 would leave the fetcher's records half written. So the main thread takes the region's lock before it
@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from typing import Protocol
+from collections.abc import Callable
+from typing import Final, Literal, Protocol, TypeAlias
 
-from ..errors import Shutdown, TimeLimit
+from ..errors import Cancelled, Shutdown, TimeLimit
 from ..runtime.struck_lock import release_all
+from .job_run import JobRun
 
 _raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
 _raise_in.argtypes = (ctypes.c_ulong, ctypes.py_object)
@@ -26,6 +28,12 @@ _cancel = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_ulong, ctypes.c_void_p)(
 )
 
 
+# What may be raised in a region.
+RAISED: Final = (Shutdown, TimeLimit, Cancelled)
+# Why a job was cut short: by the stop, because it was cancelled, or not at all.
+CutShort: TypeAlias = Literal["stop", "cancelled", ""]
+
+
 class Expiring(Protocol):
     """A job with a time limit. ``raised``: TimeLimit was raised in it, delivered or not."""
 
@@ -33,31 +41,36 @@ class Expiring(Protocol):
 
 
 class InterruptRegion:
-    """One per processor. The processor enters and leaves; the main thread interrupts.
+    """One per processor. The processor enters and leaves; the main thread interrupts, and the
+    heartbeat's thread cancels. ``run`` is what it has entered with last.
 
-    Two exceptions at most are raised in one job: a TimeLimit, and a Shutdown after it.
+    Two exceptions at most are raised in one job: a TimeLimit or a Cancelled, and a Shutdown after
+    it.
     """
 
-    __slots__ = ("_inside", "_interrupted", "_job", "_lock", "_raised", "_thread")
+    __slots__ = ("_cut_short", "_inside", "_job", "_lock", "_raised", "_thread", "run")
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._thread = 0
         self._inside = False
-        self._interrupted = False
+        self._cut_short: CutShort = ""
         self._job: Expiring | None = None
+        self.run: JobRun | None = None
         self._raised = False
 
-    def enter(self, job: Expiring | None = None) -> None:
-        """Lets this thread be interrupted from here on, by ``expire`` only for this very ``job``.
-        No lock: the last line is a single step, and the main thread sees it or comes before it."""
+    def enter(self, job: Expiring | None = None, run: JobRun | None = None) -> None:
+        """Lets this thread be interrupted from here on, by ``expire`` only for this very ``job``,
+        by ``cancel`` for this ``run``. No lock: the last line is a single step, and others see it
+        or come before it."""
         self._thread = threading.get_ident()
         self._job = job
+        self.run = run
         self._inside = True
 
-    def leave(self) -> bool:
-        """Lets this thread not be interrupted any more. Returns whether the stop did, even if the
-        job swallowed the exception, or Python had not delivered it."""
+    def leave(self) -> CutShort:
+        """Lets this thread not be interrupted any more. Returns why the job was cut short, even if
+        it swallowed the exception, or Python had not delivered it."""
         while True:
             try:
                 with self._lock:
@@ -65,19 +78,19 @@ class InterruptRegion:
                     if raised := self._raised:
                         _cancel(self._thread, None)
                         self._raised = False  # nothing can be delivered any more
-                    interrupted, self._interrupted = self._interrupted, False
+                    why, self._cut_short = self._cut_short, ""
                 if raised:
                     release_all(self._lock)  # what a struck ``with`` still holds
-                return interrupted
-            except (Shutdown, TimeLimit):
+                return why
+            except RAISED:
                 pass  # delivered before it was cancelled: leave again
 
     def interrupt(self) -> bool:
         """Raises Shutdown in the thread if it is inside, once. Returns whether it was inside."""
         with self._lock:
             inside = self._inside  # once: the thread may enter meanwhile
-            if inside and not self._interrupted:
-                self._interrupted = self._raised = True
+            if inside and self._cut_short != "stop":
+                self._cut_short, self._raised = "stop", True
                 _raise_in(self._thread, Shutdown)
             return inside
 
@@ -87,6 +100,24 @@ class InterruptRegion:
         with self._lock:
             # In this order: a thread that enters sets the job first.
             inside = self._inside and self._job is job
-            if inside and not self._interrupted and not job.raised:
+            if inside and not self._cut_short and not job.raised:
                 job.raised = self._raised = True
                 _raise_in(self._thread, TimeLimit)
+
+    def cancel(self, run: JobRun) -> bool:
+        """Raises Cancelled in the thread, once, if it is inside ``run`` and nothing was raised in
+        that. Returns whether it did."""
+        with self._lock:
+            inside = self._inside and self.run is run
+            if not inside or self._raised or self._cut_short:
+                return False
+            self._cut_short, self._raised = "cancelled", True
+            _raise_in(self._thread, Cancelled)
+            return True
+
+    def while_inside(self, run: JobRun, act: Callable[[], None]) -> None:
+        """Calls ``act``, which must be short, if the thread is inside ``run``: it cannot leave
+        meanwhile."""
+        with self._lock:
+            if self._inside and self.run is run:
+                act()

@@ -13,7 +13,7 @@ from time import localtime, strftime, time
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from .. import registry
-from ..errors import Discard, MalformedPayload, Snooze
+from ..errors import MalformedPayload
 from ..features.marked import EndOutcome
 from ..logs import attempt_of
 from ..runtime.done_lines import DoneValues
@@ -26,7 +26,7 @@ from ..wire.printable import class_name, message, with_message
 from ..wire.times import now, seconds
 from .failure.retry import Bury, Decision, End, Retry, Snoozed, tries
 from .job_run import JobRun
-from .observers import JobObserver
+from .observers import JobObserver, Said
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -66,7 +66,7 @@ class JobLog(JobObserver):
         """Logs that the job was not run, and why."""
         self._log.info(outcome, **_values(run), **{SENTENCE: f"{outcome}: not run"})
 
-    def decided(self, run: JobRun, said: Snooze | Discard, decision: Snoozed | End) -> None:
+    def decided(self, run: JobRun, said: Said, decision: Snoozed | End) -> None:
         """Logs what the job has said, and what became of it."""
         values = {**_values(run), "elapsed": round(run.elapsed, 3)}
         if isinstance(decision, Snoozed):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from .fetch_turn import FetchParts
 from .heartbeat.stats import Tally, Totals, total
+from .interrupt import InterruptRegion
 from .processor import Processor
 
 if TYPE_CHECKING:
@@ -69,6 +70,11 @@ class Manager:
         """How many processors perform a job, and one more while Redis has leases of jobs that are
         done: if this process ended now, they would run again."""
         return self.busy + self._fetcher.owes
+
+    @property
+    def regions(self) -> list[InterruptRegion]:
+        """The region of each processor."""
+        return [processor.region for processor in self._processors]
 
     def counts(self) -> tuple[int, int]:
         """How many jobs were processed, and how many of them failed."""

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
-from ..errors import Discard, Snooze
+from ..errors import Cancelled, Discard, Snooze
 from ..features.marked import EndOutcome
 from ..wire.marks import long_run
 from .failure.retry import Decision, End, Snoozed
 from .job_run import JobRun
 from .waker import Waker
+
+# What a job has said of itself, or was told.
+Said: TypeAlias = Snooze | Discard | Cancelled
 
 
 class JobObserver:
@@ -37,7 +41,7 @@ class JobObserver:
     def ended(self, run: JobRun, outcome: EndOutcome) -> None:
         """A feature of the job has ended it instead of a run."""
 
-    def decided(self, run: JobRun, said: Snooze | Discard, decision: Snoozed | End) -> None:
+    def decided(self, run: JobRun, said: Said, decision: Snoozed | End) -> None:
         """The job has said what becomes of it, and that is done."""
 
     def interrupted(self, run: JobRun) -> None:
@@ -78,7 +82,7 @@ class SoloRuns(JobObserver):
     def ended(self, run: JobRun, outcome: EndOutcome) -> None:
         self._end()
 
-    def decided(self, run: JobRun, said: Snooze | Discard, decision: Snoozed | End) -> None:
+    def decided(self, run: JobRun, said: Said, decision: Snoozed | End) -> None:
         self._end()
 
     def returned(self, run: JobRun) -> None:
@@ -104,7 +108,7 @@ class Observers:
             observers, "failed"
         )
         self.ended: list[Callable[[JobRun, EndOutcome], None]] = _overridden(observers, "ended")
-        self.decided: list[Callable[[JobRun, Snooze | Discard, Snoozed | End], None]] = _overridden(
+        self.decided: list[Callable[[JobRun, Said, Snoozed | End], None]] = _overridden(
             observers, "decided"
         )
         self.postponed: list[Callable[[JobRun], None]] = _overridden(observers, "postponed")

@@ -17,17 +17,19 @@ from typing import Any, Final, Literal, TypeAlias
 from .. import middleware, registry
 from ..current_job import CurrentJob, enter_job, leave_job
 from ..errors import (
+    Cancelled,
     Discard,
     InvalidJob,
     MalformedPayload,
     Shutdown,
     Snooze,
     SnoozedTooLong,
-    TimeLimit,
     Unsettled,
+    cancelled_in,
     caused_by_shutdown,
     decision_in,
 )
+from ..features.cancel.parts import field_in
 from ..features.marked import name_of, outcome_at_start
 from ..process_state import stopping
 from ..registry import JobSpec
@@ -71,7 +73,7 @@ from .failure.settle import (
 )
 from .fetch_turn import FetchParts, Hand
 from .heartbeat.stats import JobCounter, Tally
-from .interrupt import InterruptRegion
+from .interrupt import RAISED, InterruptRegion
 from .job_run import JobRun
 from .observers import JobObserver, Observers
 from .time_limits import TimeLimits
@@ -154,7 +156,7 @@ class Processor:
                     if (unit := self._fetch.turn.take(self.hand)) is None:
                         return
                     self.process(unit)
-                except Shutdown:  # Python 3.10 can deliver it after the region
+                except (Shutdown, Cancelled):  # Python 3.10 can deliver it after the region
                     self.region.leave()  # the lease stands: the stop returns it
         except BaseException as error:  # noqa: BLE001 - raised by the app in this thread, too late
             self._log_problem(error, "a processor ends: an exception was raised outside of a job")
@@ -178,7 +180,7 @@ class Processor:
                     interrupted(run)
             elif isinstance(error, NotRun):
                 self._put_elsewhere(run, error)
-            elif isinstance(error, Snooze | Discard):
+            elif isinstance(error, Snooze | Discard | Cancelled):
                 self._obey(run, error)
             else:
                 self._fail(run, error)
@@ -210,7 +212,7 @@ class Processor:
         finally:
             leases.occupy(self.hand, on=False)
 
-    def _obey(self, run: JobRun, said: Snooze | Discard) -> None:
+    def _obey(self, run: JobRun, said: Snooze | Discard | Cancelled) -> None:
         """Does what the job has said of itself."""
         decision = obey(run.unit, said)
         if isinstance(decision, SnoozedTooLong):
@@ -237,7 +239,7 @@ class Processor:
         if "retry_count" in job:
             _count_from_zero(job)
         run.loaded(job)
-        is_plain = run.marks is None and not self._held
+        is_plain = run.marks is None and not self._held and not self._limits.cancelled
         if not is_plain and (verdict := self._verdict(run, job)) is not None:
             return verdict
         for started in self._observers.started:
@@ -257,6 +259,8 @@ class Processor:
         """Why the job is not to be performed here, by its marks or its class; None if it is."""
         if needs_newer(run.marks):
             return postponed_too_long(run.marks) or NeedsNewer()
+        if self._limits.cancelled and field_in(self._limits.cancelled, job):
+            return EndsUnrun("cancelled")
         outcome = outcome_at_start(needs_in(run.marks), now())
         if outcome is not None and failure_in(run.marks) is None:
             return EndsUnrun(outcome)
@@ -276,7 +280,7 @@ class Processor:
     def _run_in_region(self, run: JobRun, job: Payload) -> BaseException | None:
         error: BaseException | None = None
         try:
-            self.region.enter(run.time_limit)
+            self.region.enter(run.time_limit, run)
             try:
                 self._run(run, job)
             except BaseException as raised:  # noqa: BLE001 - as below
@@ -285,16 +289,26 @@ class Processor:
         except BaseException as raised:  # noqa: BLE001 - SystemExit must not end a processor
             error = raised
         try:
-            interrupted = self.region.leave()
-        except (Shutdown, TimeLimit):  # raised at the call itself; at most one of each
+            cut_short = self.region.leave()
+        except RAISED:  # raised at the call itself; at most two in a job
             try:
-                interrupted = self.region.leave()
-            except (Shutdown, TimeLimit):
-                interrupted = self.region.leave()
+                cut_short = self.region.leave()
+            except RAISED:
+                cut_short = self.region.leave()
         leave_job()
-        if interrupted or (error is not None and stopping() and caused_by_shutdown(error)):
+        if cut_short == "stop" or (error and stopping() and caused_by_shutdown(error)):
             return Interrupted()
+        if cut_short:
+            return self._cancelled(run, error)
         return error and (decision_in(error) or error)
+
+    def _cancelled(self, run: JobRun, error: BaseException | None) -> BaseException | None:
+        """What a job has raised that was cancelled while it ran: Cancelled, unless it has failed
+        for another reason. None if it has ended well."""
+        if error is None:
+            self._limits.note_done(run)
+            return None
+        return cancelled_in(error) or decision_in(error) or error
 
     def _run(self, run: JobRun, job: Payload) -> None:
         """Runs the outer ring: the job's name, and the middleware around the job. The payload alone
@@ -350,7 +364,8 @@ class Processor:
             for postponed in self._observers.postponed:
                 postponed(run)
         elif isinstance(why, EndsUnrun):
-            decision = End(why.outcome, name_of(run.job or {}), unrun=True)
+            name, jid = name_of(run.job or {}), str(run.jid or "")
+            decision = End(why.outcome, name, unrun=True, jid=jid)
             self._settler.end(unit, decision, until="queued")
             for ended in self._observers.ended:
                 ended(run, why.outcome)

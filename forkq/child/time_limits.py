@@ -1,18 +1,21 @@
-"""The time limits of running jobs.
+"""The time limits of running jobs, and the end of those that are cancelled.
 
 A processor notes a job with a limit here before it performs it, and removes it after that. The
-child's main thread looks at those jobs when the next limit is due, and raises ``TimeLimit``.
+child's main thread looks at those jobs when the next limit is due, and raises ``TimeLimit``. The
+heartbeat's thread raises ``Cancelled`` when it hears of a job that it is cancelled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
+from functools import partial
 from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from .. import registry
 from ..errors import InvalidJob, TimeLimit, shown
+from ..features.cancel.parts import Mark, field_in
 from ..runtime.deadlines import DeadlineTable, StartCells
 from ..runtime.stack_dump import calls_of, stack_of
 from ..wire.payload import Payload
@@ -24,6 +27,7 @@ from .waker import Waker
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
+_BEYOND: Final = "a job goes on beyond its hard_timeout"
 # Seconds after its TimeLimit in which a job may clean up before it is logged.
 _CLEANUP: Final = 5.0
 
@@ -75,6 +79,9 @@ class TimeLimits:
         self._table = table
         self.waker = Waker()
         self._running: set[TimedJob] = set()
+        # What is cancelled, as far as this child knows; the heartbeat's thread changes it.
+        self.cancelled: dict[str, Mark] = {}
+        self._forced: set[JobRun] = set()  # jobs that the master ends if they go on
         self._looks_at = 0.0  # when the main thread looks again, at the latest (monotonic)
         # The classes whose jobs are timed even if their payloads have no limit.
         self.classes: Container[str] = (
@@ -146,6 +153,44 @@ class TimeLimits:
             limit = time_limit(dict(registry.lookup(job["class"]).options), key)
         return self._defaults[key] if limit is None else limit
 
+    def note_done(self, run: JobRun) -> None:
+        """Logs that a job has ended well although it was cancelled."""
+        self._log.warning(
+            "a cancelled job is done: it swallowed its Cancelled, or ended before it was delivered",
+            **{"class": run.shown_class, "jid": run.jid},
+        )
+
+    # Called by the heartbeat's thread
+
+    def end_cancelled(self, regions: Iterable[InterruptRegion]) -> None:
+        """Raises Cancelled in the jobs that run in ``regions`` and are cancelled, each once. If one
+        is to be ended by force, the master ends this child unless it ends in time."""
+        running = [(region, run) for region in regions if (run := region.run) and run.job]
+        self._forced &= {run for _, run in running}
+        for region, run in running:
+            made = (run.job or {}).get("created_at")
+            facts = {"jid": run.jid, "class": run.shown_class, "created_at": made}
+            if (mark := self.cancelled.get(field_in(self.cancelled, facts))) is not None:
+                self._end_cancelled(region, run, mark)
+
+    def _end_cancelled(self, region: InterruptRegion, run: JobRun, mark: Mark) -> None:
+        if region.cancel(run):
+            self._log.info("cancelling", **{"class": run.shown_class, "jid": run.jid})
+        if mark.grace is not None and run not in self._forced:
+            self._forced.add(run)
+            limit = monotonic() + mark.grace
+            region.while_inside(run, partial(self._force, region, run, limit))
+
+    def _force(self, region: InterruptRegion, run: JobRun, limit: float) -> None:
+        timed = run.time_limit or TimedJob(region, run, 0.0, 0.0)
+        if self._table is not None and timed.place >= 0:
+            self._table.clear(timed.place)  # of its hard_timeout: the earlier one counts
+            limit = min([limit, *(at for at, step in timed.steps if step == self._tell_master)])
+        timed.place = self._table.add(limit, run.unit.sequence) if self._table else -1
+        steps = [step for step in timed.steps if step[1] != self._tell_master]
+        timed.steps = sorted([*steps, (limit, self._tell_master)], key=_when, reverse=True)
+        self._start(timed)
+
     # Called by the main thread
 
     def wait(self, longest: float) -> float:
@@ -175,7 +220,7 @@ class TimeLimits:
         """Logs where the job hangs, and notes that for the master, which ends this child soon."""
         timed.told = True
         self._log.error(
-            "a job goes on beyond its hard_timeout",
+            "a cancelled job goes on" if timed.run in self._forced else _BEYOND,
             **timed.details,
             stack=stack_of(timed.run.unit.thread),
         )

@@ -1,4 +1,4 @@
-"""``forkq running``, ``stuck`` and ``find``: where jobs are; ``retry`` and ``undo``."""
+"""``forkq running``, ``stuck`` and ``find``: where jobs are; ``retry``, ``cancel``, ``undo``."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import click
 
 from .. import api
 from ..api import JobEntry, WorkSet
+from ..api.find import Cancellation
 from ..api.life import crash_of
 from ..errors import ForkqError, MalformedPayload, ServerUnavailable
 from ..screens.jobs import TIMES, as_object
@@ -91,12 +92,13 @@ def find(jid: str, wants_json: bool, **flags: Any) -> int:
     if entry is not None:
         print_job(entry, wants_json=wants_json, with_args=False)
         return 0
-    again = ran_twice(jid, where)
+    again, ended = ran_twice(jid, where), api.cancelled_at(jid, where)
     if wants_json:
-        click.echo(as_json({"jid": jid, "location": None, **again}))
+        cancelled = {} if ended is None else {"cancelled_at": ended}
+        click.echo(as_json({"jid": jid, "location": None, **again, **cancelled}))
         return 1
-    what = shown_name(jid)
-    echo(f"{what} is nowhere: {why_nowhere(jid)}")
+    reason = why_nowhere(jid) if ended is None else f"it was cancelled, at {timestamp(ended)}"
+    echo(f"{shown_name(jid)} is nowhere: {reason}")
     for found in again.values():
         echo(f"it ran on two hosts: {ran_twice_text(found)}")
     return 1
@@ -140,6 +142,68 @@ def _not_retried(reason: str) -> int:
 
 
 @click.command()
+@click.argument("jid", required=False)
+@click.option("--class", "name", metavar="NAME", help="All jobs of a class that were made before.")
+@click.option(
+    "--wait",
+    type=Number(min=0),
+    default=10,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait for what becomes of the job.",
+)
+@click.option("--force", is_flag=True, help="Kill its child if a running job does not end.")
+@click.option(
+    "--grace",
+    type=Number(min=0),
+    default=10,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a running job has to end, with --force.",
+)
+@json_option
+@finds_redis
+def cancel(
+    jid: str | None,
+    name: str | None,
+    wait: float,
+    wants_json: bool,
+    force: bool,
+    grace: float,
+    **flags: Any,
+) -> int:  # fmt: skip
+    """Cancel a job, wherever it waits or runs. Exit code 1 if it is nowhere, or if no leader has
+    looked for it within the time.
+
+    One that runs gets the exception forkq.Cancelled.
+    """
+    if (jid is None) == (name is None):
+        raise click.UsageError("pass the jid of one job, or --class NAME")
+    where = searched(configuration(**flags))
+    if jid is None:
+        api.cancel_class(str(name), force=force, grace=grace, where=where)
+        echo(f"all jobs of {shown_name(name)} that were made before now are being cancelled")
+        return 0
+    found = api.cancel(jid, wait=wait, force=force, grace=grace, where=where)
+    if wants_json:
+        click.echo(as_json({"jid": jid, "outcome": found}))
+    else:
+        echo(f"{shown_name(jid)} {_cancellation_text(jid, found)}")
+    return 0 if found in ("removed", "asked") else 1
+
+
+def _cancellation_text(jid: str, found: Cancellation) -> str:
+    """What has become of a cancelled job, in words."""
+    if found == "removed":
+        return "has ended as cancelled"
+    if found == "asked":
+        return "runs still: it ends at its next line of Python; --force ends its child, too"
+    if found == "pending":
+        return "is cancelled, but no leader has looked for it yet: does a `forkq start` run?"
+    return f"neither waits nor runs: {why_nowhere(jid)}, or it is dead"
+
+
+@click.command()
 @click.argument("tokens", nargs=-1, required=True, metavar="TOKEN...")
 @finds_redis
 def undo(tokens: tuple[str, ...], **flags: Any) -> int:
@@ -168,6 +232,7 @@ def print_job(entry: JobEntry, *, wants_json: bool, with_args: bool) -> None:
         **_crashes(entry.job.get(KEY)),
         **_run_of(entry),
         **ran_twice(entry.jid, entry.server),
+        **({"cancelling": True} if api.is_being_cancelled(entry.jid, entry.server) else {}),
     }
     if wants_json:
         args = {"args": entry.args} if with_args else {}

@@ -44,6 +44,7 @@ _COMMANDS = {
     "running": "find",
     "stuck": "find",
     "retry": "find",
+    "cancel": "find",
     "undo": "find",
     "stats": "stats",
     "cron": "cron",
@@ -81,7 +82,7 @@ _GROUPS = {
         *("stats", "running", "stuck", "find", "processes", "queues", "jobs", "retries", "dead"),
         *("scheduled", "classes", "shards", "doctor", "top", "web", "metrics"),
     ),
-    "Act": ("retry", "undo", "pause", "resume", "limits", "cron", "mark-deploy"),
+    "Act": ("retry", "cancel", "undo", "pause", "resume", "limits", "cron", "mark-deploy"),
     "Configure": ("config", "adopt", "version"),
 }
 

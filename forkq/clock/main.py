@@ -48,6 +48,7 @@ from ..store.dead_set import DeadSetLimits
 from ..store.outage import Outage, ended_idle, reconnect_backoff
 from ..store.recovery import Recovery
 from ..wire.keys import Keys, new_secret
+from .cancelled_jobs import CancelledJobs
 from .cron.enqueue import CronEnqueuer
 from .cron.services import RunningServices
 from .due_jobs import DueJobMover
@@ -134,6 +135,7 @@ class Clock:
         returns = ClassReturns(keys, connection, self._log)
         stranded = StrandedSuspects(keys, connection, lambda: watch.queues, self._log)
         expired = ExpiredJobs(keys, connection, self._log)
+        cancelled = CancelledJobs(keys, connection, self._log)
         self._tasks = (
             self._mover_task("scheduled jobs", keys.schedule),
             self._mover_task("retries", keys.retry),
@@ -141,6 +143,7 @@ class Clock:
             ScheduledTask("released classes", returns, (keys.released_classes,), self._redis),
             ScheduledTask("suspects without a process", stranded, (), self._redis),
             ScheduledTask("expired jobs", expired, (keys.marked,), self._redis),
+            ScheduledTask("cancelled jobs", cancelled, (keys.cancelled,), self._redis),
         )
 
     def _mover_task(self, name: str, key: str) -> ScheduledTask:

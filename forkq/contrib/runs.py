@@ -16,14 +16,14 @@ from time import perf_counter, time, time_ns
 from typing import Any, Final, Literal, TypeAlias
 
 from forkq import middleware, registry
-from forkq.errors import Discard, Snooze, caused_by_shutdown, decision_in
+from forkq.errors import Discard, Snooze, cancelled_in, caused_by_shutdown, decision_in
 from forkq.logs import attempt_of
 from forkq.process_state import stopping
 from forkq.wire.payload import DEFAULT_QUEUE, Payload
 from forkq.wire.times import now, seconds
 
 Outcome: TypeAlias = Literal[
-    "done", "retried", "dead", "dropped", "discarded", "snoozed", "interrupted"
+    "done", "retried", "dead", "dropped", "discarded", "snoozed", "cancelled", "interrupted"
 ]
 
 _LONGEST_NAME: Final = 200
@@ -39,8 +39,8 @@ class ObservedRun:
     the payload does not say. ``elapsed``: seconds that the job has run. ``outcome`` is None until
     the run has ended: "done"; "retried" if the job failed and is tried again; "dead"; "dropped" if
     it has no more attempts and is not kept; "discarded" if a rule of the app or the job itself said
-    so; "snoozed" if it has asked to run later; or "interrupted" if the stop returned it to its
-    queue. ``error``: what the job raised.
+    so; "snoozed" if it has asked to run later; "cancelled"; or "interrupted" if the stop returned
+    it to its queue. ``error``: what the job raised.
     ``kept``: what observers keep for this run.
     """
 
@@ -136,6 +136,8 @@ def _perform(job: Payload, call: Callable[[], Any]) -> Any:
             _end(run, "interrupted")
         elif isinstance(said := decision_in(error), Snooze | Discard):
             _end(run, said.outcome)
+        elif cancelled_in(error):
+            _end(run, "cancelled")
         raise
     run.elapsed = perf_counter() - begun
     _end(run, "done")

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
+from ..features.cancel import parts as cancel
+from ..features.effects import packed
 from ..store import scripts
 from ..store.connection import Call, Command
 from ..wire.keys import Keys
@@ -69,6 +71,7 @@ def trials(keys: Keys, now: float) -> list[Trial]:
         *story.limited(),
         *story.scheduled(),
         *story.marked(),
+        *story.cancelled(),
         *story.periodic(),
         *story.counted(),
     ]
@@ -191,6 +194,31 @@ class _Story:
         leased = [keys.inflight("e"), keys.awaited("e"), keys.bucket("e"), ends]
         yield Trial(Call(scripts.END, leased, [f"{_OWNER}1", "expired", _CLASS, 1]), 1)
         yield Trial(("HGET", ends, f"{_CLASS}|expired"), b"2")
+
+    def cancelled(self) -> Iterator[Trial]:
+        """A job is cancelled, and found in each place; it ends in the hands of a child."""
+        keys, jid = self._keys, _JID(1)
+        notes, field = [keys.cancelled, keys.cancelled_lately], f"jid:{_JID(1)}"
+        yield Trial(Call(scripts.CANCEL, notes, [10, "", field, jid, "class:None", ""]), 1)
+        yield Trial(("LPUSH", keys.queue("c"), _FIRST), 1)
+        yield Trial(("ZADD", keys.retry, self._now + _AHEAD, _FIRST))
+        yield Trial(("HSET", keys.inflight("c"), f"{_OWNER}1", _FIRST), 1)
+        for kind, key, place in (
+            ("list", keys.queue("c"), [b"", 0, 1, _FIRST]),
+            ("set", keys.retry, [b""]),
+            ("hash", keys.inflight("c"), [b""]),
+        ):
+            page = [kind, 0, 10, _MUCH, 1]
+            looked = Call(scripts.CANCELLED_JOBS, [keys.cancelled, key], page)
+            yield Trial(looked, [*place, _FIRST])
+        leased = [keys.inflight("c"), keys.awaited("c"), keys.bucket("c"), self._marked[1]]
+        ended = [f"{_OWNER}1", "cancelled", _CLASS, 0]
+        ended.append(packed(cancel.effects(keys, jid), leased, self._marked[1]))
+        yield Trial(Call(scripts.END, leased, ended), 1)
+        yield Trial(("HLEN", keys.cancelled), 1)
+        closed = Call(scripts.CANCEL_CLOSED, notes, [10, 60, "class:None", "other"])
+        yield Trial(closed, 0)
+        yield Trial(("DEL", keys.queue("c"), keys.cancelled), 2)
 
     def _is_an_hour_ago(self, reply: list[Any]) -> bool:
         """Whether a queue is to be looked at since an hour ago, by the server's clock."""

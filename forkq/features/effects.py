@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 # "unlock": frees the lock if the job has it. "lock": takes it if it is free, or holds it for
-# longer. The arguments are those that the script says.
-Name: TypeAlias = Literal["unlock", "lock"]
+# longer. "uncancel": removes the note that cancels the job. "remember": notes that it has ended so.
+# The arguments are those that the script says.
+Name: TypeAlias = Literal["unlock", "lock", "uncancel", "remember"]
 
 
 class Effect(NamedTuple):

@@ -22,7 +22,7 @@ from .unique import parts as unique
 from .ways import BY_NAME
 
 # The end of a job that is neither done nor failed: its outcome in logs and statistics.
-EndOutcome: TypeAlias = Literal["expired", "discarded", "snoozed"]
+EndOutcome: TypeAlias = Literal["expired", "cancelled", "discarded", "snoozed"]
 
 # Bytes of JSON that the needs of a job may have: scripts look for them at the end of a payload.
 MOST: Final = 2048

@@ -37,6 +37,7 @@ WAYS: Final = (
     Way("dropped", ("child",), ends=True, expiry="gone", lock="freed"),
     Way("discarded", ("child",), ends=True, expiry="gone", lock="freed"),
     Way("expired", ("child", "clock"), ends=True, expiry="gone", lock="freed"),
+    Way("cancelled", ("child", "clock"), ends=True, expiry="gone", lock="freed"),
     Way("deleted", ("person",), ends=True, expiry="gone", lock="freed"),
     Way(
         "retried from the dead set", ("person",), ends=False, expiry="forgotten", lock="taken again"

@@ -70,6 +70,7 @@ class RedisConnection:
         self._sign_of_life = ("EXISTS", f"{prefix}queues") if self.in_cluster else ("PING",)
         self._connection: RawConnection | None = None
         self._pid = 0  # of the process that has opened it
+        self.opened = 0  # how often: what the server knows of a connection ends with it
         self._unread = self._reports = 0  # replies to come; changes that the server has reported
         self._probe_at = 0.0  # monotonic; 0: it has not waited since the last command
         self._on_change: OnChange | None = None
@@ -91,6 +92,7 @@ class RedisConnection:
             connection = self._connector.connect()
             self._unread, self._pid = 0, os.getpid()
             self._connection = connection
+            self.opened += 1
             self._pass_changes_on()
 
     def close(self) -> None:
@@ -233,6 +235,14 @@ class RedisConnection:
             if (reports := self._reports_when_probed(connection)) or time.monotonic() >= deadline:
                 return reports
         return True
+
+    def listen(self, timeout: float, *wakes: int) -> None:
+        """Waits as ``wait`` does, but asks for no sign of life, and reads the changes that the
+        server has reported."""
+        connection = self._open()
+        if not self._can_read(connection):
+            readable((*wakes, connection.fileno()), min(timeout, connection.look_every))
+        self.read_changes()
 
     def descriptors(self) -> list[int]:
         """The open socket, for a forked child to close."""

@@ -28,7 +28,7 @@ _BELONGS: Final = tuple(
             r"forkq:(controlled|paused:by|cron|cron:last|cron:pending|parameters|classes:held)$",
             "hash",
         ),
-        (r"forkq:(moves|arrived)$", "hash"),
+        (r"forkq:(moves|arrived|cancelled)$", "hash"),
         (r"\{queue:.*\}:(suspects|moving)$", "list"),
         (r"forkq:(cron:paused|classes:released|suspects)$", "set"),
         (r"forkq:(secret|leader|leader:left|stat:ran_twice)$", "string"),
@@ -39,7 +39,10 @@ _BELONGS: Final = tuple(
         (r"j\||-marks$", "hash"),
         (r"-signals$", "list"),
         (r"(queues|paused|processes)$", "set"),
-        (r"(schedule|retry|dead|forkq:fetched|forkq:dead:bounds|forkq:marked)$", "zset"),
+        (
+            r"(schedule|retry|dead|forkq:fetched|forkq:dead:bounds|forkq:marked|forkq:cancelled:ended)$",
+            "zset",
+        ),
         (r":\d+:[0-9a-f]{12}(:work(ers)?)?$", "hash"),
     )
 )

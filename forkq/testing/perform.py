@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Container, MutableMapping
+from collections.abc import Callable, Container, Mapping, MutableMapping
 from contextvars import copy_context
 from itertools import count
 from time import monotonic
@@ -24,6 +24,7 @@ from ..child.job_log import JobLog
 from ..child.job_run import JobRun
 from ..child.observers import JobObserver
 from ..child.processor import Processor
+from ..features.cancel.parts import NOTHING, Mark
 from ..runtime.deadlines import StartCells
 from ..runtime.log_console import SENTENCE
 from ..wire.lease import UnitOfWork
@@ -119,6 +120,7 @@ class _NoTimeLimits:
     """Instead of TimeLimits: nothing interrupts a job of a test."""
 
     classes: Container[str] = ()
+    cancelled: Mapping[str, Mark] = NOTHING
 
     def start_cells(self) -> StartCells:
         """The places in which begins are noted: no master reads them."""

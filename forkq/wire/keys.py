@@ -73,7 +73,7 @@ class Keys:
     def shared(self) -> list[str]:
         """The keys that do not belong to one queue, process or day."""
         sets = [self.queues, self.schedule, self.retry, self.dead, self.processes, self.paused]
-        sets += [self.suspected, self.marked]
+        sets += [self.suspected, self.marked, self.cancelled, self.cancelled_lately]
         counts = [self.stat("processed"), self.stat("failed"), self.ran_twice]
         cron = [self.cron, self.cron_paused, self.cron_last, self.cron_pending]
         rest = [self.dead_bounds, self.secret, self.controlled, self.parameters, self.paused_by]
@@ -133,6 +133,17 @@ class Keys:
         which job holds it (``jid``, ``class``), since when (``at``), and until when that job is
         surely there (``sure``; both epoch milliseconds)."""
         return f"{self.prefix}forkq:unique:{digest}"
+
+    @property
+    def cancelled(self) -> str:
+        """Hash: ``jid:JID`` or ``class:CLASS`` -> ``EPOCH GRACE``: what is cancelled, and has not
+        ended yet (features/cancel/parts.py)."""
+        return f"{self.prefix}forkq:cancelled"
+
+    @property
+    def cancelled_lately(self) -> str:
+        """Sorted set by time: the jids of the jobs that have ended as cancelled in the last day."""
+        return f"{self.prefix}forkq:cancelled:ended"
 
     @property
     def paused(self) -> str:
@@ -216,6 +227,13 @@ class Keys:
             for name in queues
             for key in (self.queue(name), self.inflight(name), self.awaited(name))
         ]
+
+    def of_removals(self, source: str) -> list[str]:
+        """The keys of jobs_move.lua for jobs that leave ``source`` and go nowhere, and of which
+        none is kept."""
+        kept = (self.undo_list("none", 0), self.undo("none"))
+        places = (self.queues, self.dead, *kept, self.suspected)
+        return [source, *places, self.marked, self.totals("ends")]
 
     @property
     def of_suspects(self) -> Keys:

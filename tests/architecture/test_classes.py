@@ -34,7 +34,7 @@ class Size:
 # With the reason why each one is, or still is, above a limit.
 LARGE: Final[dict[str, Size]] = {
     # A list of names: one method for each key.
-    "forkq/wire/keys.py:Keys": Size(methods=66),
+    "forkq/wire/keys.py:Keys": Size(methods=69),
     # Records: each field is a value that a document names, or that is sent or received.
     "forkq/api/processes.py:Process": Size(fields=19),
     "forkq/wire/validation.py:JobOptions": Size(fields=16),
@@ -53,7 +53,7 @@ LARGE: Final[dict[str, Size]] = {
     "forkq/child/main.py:Child": Size(fields=19),
     "forkq/clock/main.py:Clock": Size(fields=25),
     # One connection, whose replies are counted in one place: each method is a way to ask over it.
-    "forkq/store/connection.py:RedisConnection": Size(methods=21),
+    "forkq/store/connection.py:RedisConnection": Size(methods=22),
 }
 
 # Pairs of classes that hold each other: neither can be read, made or tested without the other.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from forkq.child.failure.ends import Ends
@@ -18,6 +18,7 @@ from forkq.child.observers import JobObserver
 from forkq.child.processor import Processor
 from forkq.child.time_limits import TimeLimits
 from forkq.config.capsule import Capsule, weigh
+from forkq.features.cancel.parts import NOTHING, Mark
 from forkq.limits.rules import Rulebook, Rules
 from forkq.runtime.deadlines import DeadlineTable
 from forkq.runtime.done_lines import DoneJob, DoneValues
@@ -139,6 +140,7 @@ class InProcessChild:
         solo: bool = False,
         held: set[str] | None = None,
         rules: dict[str, Rules] | None = None,
+        cancelled: Mapping[str, Mark] = NOTHING,
     ) -> None:
         self.log = RecordedLog()
         self.keys = Keys()
@@ -157,6 +159,7 @@ class InProcessChild:
         self.parked = threading.Event()
         self.settler = Settler(self.fetch, pool, on_parked=self.parked.set)
         self.limits = TimeLimits(self.log, job_timeout, job_hard_timeout, table)
+        self.limits.cancelled.update(cancelled)
         self.processors: list[Processor] = []
         self.manager = Manager(concurrency, self.fetch, self._make_processor, self.log)
         self._pool = pool

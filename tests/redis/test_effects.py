@@ -13,6 +13,7 @@ import forkq
 from forkq import api, middleware, registry
 from forkq.child.failure.ends import Ends
 from forkq.child.failure.retry import Bury, End, Postpone, Retry, Snoozed
+from forkq.clock.cancelled_jobs import CancelledJobs
 from forkq.clock.due_jobs import DueJobMover
 from forkq.clock.expired_jobs import ExpiredJobs
 from forkq.features.ways import WAYS
@@ -139,6 +140,24 @@ def expire_in_queue(redis: Redis, connection: RedisConnection) -> None:
     assert redis.llen(QUEUE) == 600
 
 
+def cancel_in(place: str) -> Callable[[Redis, RedisConnection], None]:
+    def take(redis: Redis, connection: RedisConnection) -> None:
+        redis.sadd("queues", "default")
+        redis.hset(KEYS.cancelled, "jid:m1", f"{now():.6f}")
+        if place == QUEUE:
+            redis.lpush(QUEUE, payload())
+        else:
+            redis.zadd(place, {payload(): now() + 900})
+        leader = CancelledJobs(KEYS, connection, RecordedLog())
+        leader.load(watch=False)
+        leader.work()
+        while leader._pass is not None:
+            leader.work()
+        assert not redis.exists(place, KEYS.cancelled)
+
+    return take
+
+
 def by_person(
     act: Callable[[], object], place: str = QUEUE
 ) -> Callable[[Redis, RedisConnection], None]:
@@ -165,14 +184,16 @@ CHILD: dict[str, Callable[[Ends, UnitOfWork], Any]] = {
     "snoozed": lambda ends, one: ends.retry(one, Snoozed(now() + 50, one.payload, "Unique")),
     "left to a newer forkq": lambda ends, one: ends.retry(one, Postpone(now() + 50, one.payload)),
     "dead": lambda ends, one: ends.bury(one, Bury(one.payload, None)),
-    "expired": lambda ends, one: ends.end(one, "expired", "Unique", unrun=True),
-    "discarded": lambda ends, one: ends.end(one, "discarded", "Unique", unrun=False),
+    "expired": lambda ends, one: ends.end(one, End("expired", "Unique", unrun=True)),
+    "discarded": lambda ends, one: ends.end(one, End("discarded", "Unique")),
+    "cancelled": lambda ends, one: ends.end(one, End("cancelled", "Unique", jid="m1")),
     "requeued": lambda ends, one: ends.return_to_queue(one),
     "made a suspect": lambda ends, one: ends.isolate(one),
 }
 OTHERS: dict[str, list[Callable[[Redis, RedisConnection], None]]] = {
     "dead": [crash(last=True), by_person(lambda: api.RetrySet().kill_all(), "retry")],
     "expired": [expire_in_set, expire_in_queue],
+    "cancelled": [cancel_in("retry"), cancel_in(QUEUE)],
     "deleted": [
         by_person(lambda: api.Queue("default").delete_all()),
         by_person(lambda: api.Queue("default").clear()),
@@ -280,7 +301,7 @@ def test_a_lock_until_its_expiry_outlives_its_job(
     assert ends.done(unit(payload(until="expiry")), "done") is None
     raw = payload(until="expiry")
     leased(redis, raw)
-    call = ends.end(unit(raw), "expired", "Unique", unrun=True).call()
+    call = ends.end(unit(raw), End("expired", "Unique", unrun=True)).call()
     assert connection.script(call.script, call.keys, call.arguments) == 1
     assert holder(redis) == b"m1"
 
@@ -352,7 +373,7 @@ def test_an_end_without_effects_is_the_call_that_it_was(redis: Redis) -> None:
     calls: list[Call] = [
         ends.retry(plain, Retry(5.5, b"{}")).call(),
         ends.bury(plain, Bury(b"{}", None)).call(),
-        ends.end(plain, End("expired", "P").outcome, "P", unrun=False).call(),
+        ends.end(plain, End("expired", "P")).call(),
     ]
     assert ends.done(plain, "done") is None
     assert [len(call.keys) for call in calls] == [4, 3, 4]

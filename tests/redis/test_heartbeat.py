@@ -495,7 +495,7 @@ def test_progress_that_is_not_sent_says_nothing_of_redis(child: FakeChild) -> No
     child.heartbeat._outage.begin(REFUSED)
     answered = child.heartbeat.redis_at
     child.news.note_progress()
-    child.heartbeat._progress_at = 0.0
+    child.news.progress_at = 0.0
     child.heartbeat._send_progress_if_due()
     assert not child.news.has_progress
     assert child.log.events() == ["redis lost"]
@@ -605,7 +605,7 @@ def test_progress_that_is_written_costs_nothing_more(redis: Redis, child: FakeCh
     wait_until(lambda: "progress" in work_in(redis)[0], what="the progress")
     commands: Any = redis.info("commandstats")
     before = commands["cmdstat_hset"]["calls"]
-    child.heartbeat._progress_at = 0.0
+    child.news.progress_at = 0.0
     child.news.note_progress()
     wait_until(lambda: not child.news.has_progress, what="the look at what is new")
     commands = redis.info("commandstats")

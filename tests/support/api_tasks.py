@@ -222,6 +222,33 @@ entry.delete()
 """,
     ),
     Task(
+        "Cancel jobs",
+        (
+            *("forkq.cancel", "forkq.Cancelled", "forkq.api.cancel", "forkq.api.cancel_class"),
+            *("forkq.api.is_being_cancelled", "forkq.api.cancelled_at"),
+        ),
+        """\
+import forkq
+from forkq import api
+from jobs import welcome
+
+jid = welcome.perform_async(7)
+outcome = forkq.cancel(jid)  # with wait=10 it waits for what becomes of it
+assert outcome == "pending"
+print(api.is_being_cancelled(jid), api.cancelled_at(jid))
+api.cancel_class("welcome")  # all that were made before now
+
+
+@forkq.job
+def export(rows: int) -> None:
+    try:
+        print(rows)
+    except forkq.Cancelled:  # only to clean up: raise it again
+        print("removing the half of a file")
+        raise
+""",
+    ),
+    Task(
         "Look at dead, failed and scheduled jobs",
         (
             *("forkq.api.DeadSet", "forkq.api.RetrySet", "forkq.api.ScheduledSet"),

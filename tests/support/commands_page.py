@@ -82,6 +82,7 @@ EXAMPLES: Final = {
     "retries move": "forkq retries move --class shop.Report --to low",
     "retries retry": "forkq retries retry --error ConnectionError",
     "retries show": "forkq retries show b4a577edbccf1d805744efa9",
+    "cancel": "forkq cancel b4a577edbccf1d805744efa9",
     "retry": "forkq retry b4a577edbccf1d805744efa9",
     "running": "forkq running --longer-than 1h",
     "scheduled clear": "forkq scheduled clear --dry-run",

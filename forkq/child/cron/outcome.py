@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from ...cron import history
-from ...errors import Discard, Snooze
 from ...features.marked import EndOutcome
 from ...store.connection import RedisError
 from ...store.pool import RedisPool
@@ -13,7 +12,7 @@ from ...store.scripts import CRON_ENDED
 from ...wire.keys import Keys
 from ..failure.retry import Bury, Decision, Drop, End, Retry, Snoozed
 from ..job_run import JobRun
-from ..observers import JobObserver
+from ..observers import JobObserver, Said
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -51,7 +50,7 @@ class CronOutcomes(JobObserver):
     def ended(self, run: JobRun, outcome: EndOutcome) -> None:
         self._note(run, outcome)
 
-    def decided(self, run: JobRun, said: Snooze | Discard, decision: Snoozed | End) -> None:
+    def decided(self, run: JobRun, said: Said, decision: Snoozed | End) -> None:
         if run.marks is not None:
             self._note(run, said.outcome)
 

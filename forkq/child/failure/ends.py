@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
+from ...features.cancel import parts as cancel
 from ...features.effects import NONE, Effect, packed
-from ...features.marked import EndOutcome, effects
+from ...features.marked import effects
 from ...runtime.log import LogOnce
 from ...store.connection import Call, RedisConnection, ResponseError, damaged_among
 from ...store.damage import DAMAGED_FEATURE, about
@@ -25,7 +26,7 @@ from ...wire import lease
 from ...wire.keys import Keys
 from ...wire.lease import UnitOfWork
 from ...wire.times import now
-from .retry import Bury, Postpone, Retry, Snoozed
+from .retry import Bury, End, Postpone, Retry, Snoozed
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -151,10 +152,13 @@ class Ends:
         ending.released = lambda: self.held.discard(held)
         return ending
 
-    def end(self, unit: UnitOfWork, outcome: EndOutcome, name: str, *, unrun: bool) -> Ending:
-        """Drops the lease of a job of the class ``name``, and counts its ``outcome``. ``unrun``: it
-        gives back what it cost the rate of its queue."""
-        return self._end(unit, (outcome, name, int(unrun)), self._effects(unit, outcome), "end")
+    def end(self, unit: UnitOfWork, decision: End) -> Ending:
+        """Drops the lease, and counts the outcome. A job that was not run gives back what it cost
+        the rate of its queue; the note of one that was cancelled is removed."""
+        outcome, asked = decision.outcome, self._effects(unit, decision.outcome)
+        if outcome == "cancelled":
+            asked = (*asked, *cancel.effects(self.keys, decision.jid))
+        return self._end(unit, (outcome, decision.name, int(decision.unrun)), asked, "end")
 
     def return_to_queue(self, unit: UnitOfWork) -> Ending:
         """Returns the job to the head of its queue, or of its suspects."""

@@ -18,6 +18,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from ...errors import (
+    Cancelled,
     Crashed,
     Dead,
     Discard,
@@ -89,11 +90,13 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """It ends otherwise, by one of its features. ``name``: its class. ``unrun``: it was not run."""
+    """It ends otherwise, by one of its features. ``name``: its class. ``unrun``: it was not run.
+    ``jid``: of one that was cancelled."""
 
     outcome: EndOutcome
     name: str
     unrun: bool = False
+    jid: str = ""
 
 
 Decision: TypeAlias = "Retry | Bury | Drop | End"
@@ -148,10 +151,12 @@ def _again(
     return _written(unit, job, lambda payload: Retry(at, payload), add_problem)
 
 
-def obey(unit: UnitOfWork, said: Snooze | Discard) -> Snoozed | End | SnoozedTooLong:
-    """The decision for a job that has said what becomes of it; or its failure, if it has done
-    nothing but snooze for a day."""
+def obey(unit: UnitOfWork, said: Snooze | Discard | Cancelled) -> Snoozed | End | SnoozedTooLong:
+    """The decision for a job that has said what becomes of it, or was cancelled; or its failure, if
+    it has done nothing but snooze for a day."""
     job = loads(unit.payload)
+    if isinstance(said, Cancelled):
+        return End("cancelled", name_of(job), jid=str(job.get("jid") or ""))
     if isinstance(said, Discard):
         return End("discarded", name_of(job))
     noted = marks.marks_of(job)

@@ -112,8 +112,7 @@ class Settler:
 
     def end(self, unit: UnitOfWork, decision: End, *, until: Until = "told") -> None:
         """Drops the lease, and counts how the job ends. If Redis refuses: as ``retry``."""
-        how, name, unrun = decision.outcome, decision.name, decision.unrun
-        self._settle(self._ends.end(unit, how, name, unrun=unrun), until=until)
+        self._settle(self._ends.end(unit, decision), until=until)
 
     def isolate(
         self, unit: UnitOfWork, held: str = "", *, last: bool = False, until: Until = "told"

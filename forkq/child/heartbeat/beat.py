@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from ...store.connection import ConnectionLost, RedisConnection, RedisError
 from ...store.outage import Outage
+from ..waker import Waker
+from .cancelled import WatchCancelled
 from .tasks import HeartbeatTask, Snapshot
 
 if TYPE_CHECKING:
@@ -23,25 +25,27 @@ if TYPE_CHECKING:
 INTERVAL: Final = 10.0
 PROGRESS_EVERY: Final = 1.0  # a person looks at it
 _RETRY_PARKED_EVERY: Final = 1.0
+_ACT_EVERY: Final = 1.0  # on what is cancelled
 
 
-class News(threading.Event):
+class News(Waker):
     """What wakes the heartbeat. ``set`` asks for a beat at once; any thread may call both."""
 
     def __init__(self) -> None:
         super().__init__()
         self.asks_for_beat = False
         self.has_progress = False
+        self.progress_at = 0.0  # when the heartbeat has sent it (monotonic)
 
     def set(self) -> None:
         self.asks_for_beat = True
-        super().set()
+        self.wake()
 
     def note_progress(self) -> None:
         """A job has reported progress: it is sent within a second, without a beat."""
         if not self.has_progress:
             self.has_progress = True
-            super().set()
+            self.wake()
 
     def answered(self) -> None:
         """A beat follows, unless this is the end. What is set after this asks for another one."""
@@ -57,6 +61,7 @@ class Heartbeat:
 
     ``retry_parked`` is called between beats: it tries again what Redis has refused of the
     processors, and returns whether anything is left. Setting ``news`` is the same as ``soon``.
+    ``cancelled``, one of the tasks, is also attended when Redis reports a change.
     ``send_progress`` writes what jobs have reported since the last beat, at most once a second.
     ``redis_at`` (monotonic) is when Redis last answered a whole beat, with refusals or without.
     """
@@ -73,6 +78,7 @@ class Heartbeat:
         retry_parked: Callable[[], bool] = lambda: False,
         send_progress: Callable[[RedisConnection, Snapshot], bool] = lambda connection, now: False,
         news: News | None = None,
+        cancelled: WatchCancelled | None = None,
     ) -> None:
         self._connection = connection
         self._tasks = tasks
@@ -83,9 +89,9 @@ class Heartbeat:
         self._retry_parked = retry_parked
         self._send_progress = send_progress
         self._next_beat = 0.0
-        self._progress_at = 0.0
         self.redis_at = 0.0
         self._news = News() if news is None else news
+        self._cancelled = cancelled
         self._gate = threading.Event()
         self._ended = False
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
@@ -137,8 +143,8 @@ class Heartbeat:
     def _run(self) -> None:
         self._gate.wait()
         while not self._ended:
-            self._progress_at = time.monotonic()
-            self._next_beat = self._progress_at + INTERVAL
+            self._news.progress_at = time.monotonic()
+            self._next_beat = self._news.progress_at + INTERVAL
             self.beat()
             self._wait_for_next()
 
@@ -149,18 +155,34 @@ class Heartbeat:
             pause = min(left, _RETRY_PARKED_EVERY) if self._retry_parked_jobs() else left
             if self._news.has_progress:
                 pause = min(pause, self._send_progress_if_due())
-            self._news.wait(pause)
+            if self._cancelled is not None and self._cancelled.is_open:
+                pause = min(pause, _ACT_EVERY)
+            self._sleep(pause)
             self._news.clear()
         self._news.answered()
+
+    def _sleep(self, seconds: float) -> None:
+        """Sleeps until there is news, or until Redis reports what is cancelled."""
+        watch, connection = self._cancelled, self._connection
+        if watch is None or not watch.hears(connection):
+            self._news.sleep(seconds)
+            return
+        try:
+            connection.listen(seconds, self._news.fd)
+        except RedisError:  # the next beat connects, and reads it then
+            connection.close()
+            return
+        if watch.wants_attention:
+            self._attempt(lambda: watch.refresh(connection))
 
     def _send_progress_if_due(self) -> float:
         """Sends the progress, if a second has passed since it was last sent. Returns the seconds
         until it may be sent again."""
         now = time.monotonic()
-        if now >= self._progress_at + PROGRESS_EVERY:
-            self._news.has_progress, self._progress_at = False, now
+        if now >= self._news.progress_at + PROGRESS_EVERY:
+            self._news.has_progress, self._news.progress_at = False, now
             self._attempt(lambda: self._send_progress(self._connection, self._snapshot()))
-        return max(0.0, self._progress_at + PROGRESS_EVERY - now)
+        return max(0.0, self._news.progress_at + PROGRESS_EVERY - now)
 
     def _retry_parked_jobs(self) -> bool:
         """Returns whether some are parked still."""

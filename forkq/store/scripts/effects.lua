@@ -10,6 +10,7 @@
 local effect_kinds, damaged_keys = {}, {}
 
 --- @include "effects/lock"
+--- @include "effects/cancel"
 
 local function look_at(text)
   if not text or text == '' then return {} end

@@ -1,0 +1,1 @@
+"""Jobs that a person or the app cancels: ``forkq.cancel``."""
