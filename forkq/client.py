@@ -5,6 +5,7 @@ The first push imports redis-py, which is not light (store/route.py, docs/decisi
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import threading
@@ -15,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from . import middleware
+from . import middleware, registry
 from .bulk import in_row, row_encoder, rows_of
-from .errors import ConfigError, ForkqError, InvalidJob, shown
+from .errors import ConfigError, Duplicate, ForkqError, InvalidJob, shown
 from .store.route import Access, EncodedJob, Route, Wait
 from .wire.keys import Keys
 from .wire.payload import (
@@ -35,12 +36,15 @@ from .wire.times import due, now
 from .wire.validation import StrictArgs, check_args, check_shape, in_places
 
 if TYPE_CHECKING:
+    from .features.marked import Completed
+    from .features.unique.parts import Unique
     from .limits.rules import Rulebook
     from .servers import Server, Servers
     from .store.connection import RedisConnection
     from .wire.password_source import PasswordSource
 
 
+_log: Final = logging.getLogger("forkq")
 # Where a program defines its own jobs; multiprocessing calls it by the second name.
 _PROGRAMS: Final = ("__main__.", "__mp_main__.")
 # What no two jobs share, and may be given all the same.
@@ -150,7 +154,7 @@ class Client:
         jid, or None if a middleware vetoed the push."""
         encoded = self._encoded(with_defaults(job))
         if encoded is not None:
-            wait(lambda: self._write([_enqueued_now(encoded)]))
+            wait(lambda: self._write_later([encoded]))
         return None if encoded is None else encoded.jid
 
     @middleware.around_push
@@ -158,19 +162,20 @@ class Client:
         """Pushes one job per element of ``args``, a list of argument lists, in batches of 1,000.
 
         ``at`` may be one moment for all, or a list with one for each. Returns the jids of those
-        that no middleware vetoed. Everything is validated and encoded before anything is written.
-        If Redis fails meanwhile, this raises ServerUnavailable with the jids of the jobs that are
-        in Redis (``pushed``) and of those that may be (``unknown``).
+        that no middleware vetoed, with "" for a duplicate of a unique job. Everything is
+        validated and encoded before anything is written. If Redis fails meanwhile, this raises
+        ServerUnavailable with the jids of the jobs that are in Redis (``pushed``) and of those
+        that may be (``unknown``).
         """
         rows, moments = rows_of(job)
         base = with_defaults({**job, "at": None, "args": []})
-        alike = job.get("at") is None and not middleware.client.members
+        alike = job.get("at") is None and not middleware.client.members and not _is_unique(base)
         encoded: list[EncodedJob | None] = []
         with in_row(encoded):
             encoded.extend(self._alike(base, rows) if alike else self._each(base, rows, moments))
         kept = [one for one in encoded if one is not None]
-        self._release(kept)
-        return _jids(kept)
+        duplicates = self._release(kept)
+        return _settled(kept, duplicates) if duplicates else _jids(kept)
 
     def connection(self) -> AbstractContextManager[RedisConnection]:
         """A connected RedisConnection, for code that reads or changes Redis, as ``forkq.api`` does.
@@ -206,8 +211,8 @@ class Client:
         encoded = self._encoded(job)
         if encoded is None:
             return None
-        self._release((encoded,))
-        return encoded.jid
+        duplicates = self._release((encoded,))
+        return _settled((encoded,), duplicates)[0] if duplicates else encoded.jid
 
     def _encoded(self, job: Payload) -> EncodedJob | None:
         """The EncodedJob of ``job``, which has its defaults, after the client middleware; None if
@@ -226,9 +231,9 @@ class Client:
             _add_expiry(job, self._expire)
         if KEY not in job:
             return EncodedJob(job["jid"], job["queue"], at, self._bounds.dumps(job), wait)
-        is_marked, after = _completed(job, at)
+        made = _completed(job, at)
         payload = self._bounds.dumps(job)
-        return EncodedJob(job["jid"], job["queue"], at, payload, wait, is_marked, after)
+        return EncodedJob(job["jid"], job["queue"], at, payload, wait, *made)
 
     def _complete(self, job: Payload) -> float:
         """Checks the arguments, and adds what no two jobs share. Returns the time."""
@@ -257,32 +262,43 @@ class Client:
         job["created_at"] = job["created_at"] or stamp
         if self._expire:
             _add_expiry(job, self._expire)
-        is_marked, after = _completed(job, None) if KEY in job else (False, 0.0)
+        made = _completed(job, None) if KEY in job else ()
         encode = row_encoder(job)
         name, queue, bounds = job["class"], job["queue"], self._bounds
         for job["args"], jid in zip(rows, new_jids(len(rows)), strict=True):
             check_args(job, self._strict)
             payload = encode(job["args"], jid)
             bounds.check(name, payload)
-            yield EncodedJob(jid, queue, None, payload, wait, is_marked, after)
+            yield EncodedJob(jid, queue, None, payload, wait, *made)
 
-    def _release(self, jobs: Sequence[EncodedJob]) -> None:
-        """Writes the jobs, now or when the transaction is committed."""
-        if transactions.all_wait:
-            _on_commit(lambda: self._write([_enqueued_now(job) for job in jobs]))
-        else:
-            self._write(jobs)
+    def _release(self, jobs: Sequence[EncodedJob]) -> dict[str, str]:
+        """Writes the jobs, now or when the transaction is committed. Returns the jids of those that
+        are duplicates, each with that of the job that has its lock."""
+        if not transactions.all_wait:
+            return self._write(jobs)
+        _on_commit(lambda: self._write_later(jobs))
+        return {}
 
-    def _write(self, jobs: Sequence[EncodedJob], route: Route | None = None) -> None:
-        """Pushes the jobs to the server at the end of ``route``: that of this client by default."""
+    def _write_later(self, jobs: Sequence[EncodedJob]) -> None:
+        """Writes jobs that have waited for a commit. Their jids were returned before: so what is a
+        duplicate is logged."""
+        found = self._write([_enqueued_now(job) for job in jobs])
+        for jid, holder in found.items():
+            _log.warning("job %s is a duplicate, and was not pushed: job %s waits", jid, holder)
+
+    def _write(self, jobs: Sequence[EncodedJob], route: Route | None = None) -> dict[str, str]:
+        """Pushes the jobs to the server at the end of ``route``: that of this client by default.
+        Returns the duplicates among them, as ``_release``."""
         channel = (route or self._route).channel()
+        duplicates: dict[str, str] = {}
         if jobs and jobs[0].wait:
-            answer = channel.push(jobs, Wait(jobs[0].wait, self._wait_limit))
+            answer = channel.push(jobs, Wait(jobs[0].wait, self._wait_limit), duplicates)
             note_replicated((job.jid for job in jobs), bool(answer))
         else:
-            channel.push(jobs)
+            channel.push(jobs, None, duplicates)
         if self.pushed_to is not None:
             self.pushed_to([jobs[0].queue] if len(jobs) == 1 else {job.queue for job in jobs})
+        return duplicates
 
 
 def with_defaults(job: Payload) -> Payload:
@@ -361,11 +377,41 @@ def _add_expiry(job: Payload, table: Mapping[str, float]) -> None:
     add_expiry(job, table)
 
 
-def _completed(job: Payload, at: float | None) -> tuple[bool, float]:
+def _completed(job: Payload, at: float | None) -> Completed:
     """``features.marked.complete``, which a plain job does not need."""
     from .features.marked import complete  # noqa: PLC0415 - a plain push needs none of it
 
-    return complete(job, at)
+    return complete(job, at, registry.find(job["class"]))
+
+
+def _is_unique(job: Payload) -> bool:
+    """``features.marked.is_unique``, which a plain job does not need."""
+    if KEY not in job:
+        return False
+    from .features.marked import is_unique  # noqa: PLC0415 - as above
+
+    return is_unique(job)
+
+
+def _settled(jobs: Sequence[EncodedJob], duplicates: dict[str, str]) -> list[str]:
+    """The jids that a push of these jobs returns, some of which are duplicates: "", or the jid of
+    the job that has the lock. Raises Duplicate if one of them asks for that."""
+    return [
+        _jid_of_duplicate(job.unique, duplicates[job.jid])
+        if job.unique is not None and job.jid in duplicates
+        else job.jid
+        for job in jobs
+    ]
+
+
+def _jid_of_duplicate(unique: Unique, holder: str) -> str:
+    if unique.on_duplicate == "raise":
+        raise Duplicate(
+            f"job {shown(unique.name)} was not pushed: job {holder} with the same arguments waits "
+            "or runs",
+            holder,
+        )
+    return holder if unique.on_duplicate == "return" else ""
 
 
 def _jids(jobs: Sequence[EncodedJob]) -> list[str]:

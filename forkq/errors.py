@@ -150,6 +150,15 @@ class InvalidJob(ForkqError, ValueError):
     """A job that could never run. The push refuses it, not the last of many retries."""
 
 
+class Duplicate(ForkqError):
+    """A unique job was not pushed: the job ``jid`` has its lock. Of a bulk push the others are in
+    Redis, and ``jid`` belongs to the first duplicate."""
+
+    def __init__(self, text: str, jid: str = "") -> None:
+        super().__init__(text)
+        self.jid = jid
+
+
 class MissingAttribute(ForkqError, AttributeError):
     """A job class without ``perform`` cannot be pushed, and an instance that no child made has no
     ``self.job``. An AttributeError, so that ``hasattr``, ``help`` and ``inspect`` work."""

@@ -15,7 +15,7 @@ from . import registry
 from .errors import InvalidJob, InvalidSchedule, UnknownJob, nearest
 from .job import FunctionJob, Job
 from .registry import JobSpec, PeriodicSpec
-from .wire.payload import DEFAULT_QUEUE, check_bounds, dumps
+from .wire.payload import DEFAULT_QUEUE, KEY, check_bounds, dumps
 from .wire.validation import OPTIONS, placed
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def template(spec: JobSpec, args: object, own: Mapping[str, Any]) -> dict[str, A
         takes = spec.takes
         raise InvalidJob(f"job {spec.name!r} takes {takes}, but args has {len(args)}: {[*args]!r}")
     keys = placed({**DEFAULTS, **spec.options}, own, spec.name)
-    return {**keys, "class": spec.name, "args": [*args]}
+    return _with_lock({**keys, "class": spec.name, "args": [*args]}, spec)
 
 
 def template_of(job: object, args: Sequence[Any], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -147,8 +147,18 @@ def template_of(job: object, args: Sequence[Any], options: Mapping[str, Any]) ->
     try:
         spec = registry.lookup(name)
     except UnknownJob:
-        return {**placed(DEFAULTS, options, name), "class": name, "args": [*args]}
+        return _with_lock({**placed(DEFAULTS, options, name), "class": name, "args": [*args]}, None)
     return template(spec, args, options)
+
+
+def _with_lock(job: dict[str, Any], spec: JobSpec | None) -> dict[str, Any]:
+    """``job``; if it is unique, with the lock that its definition says. A clock does not know
+    that."""
+    if KEY not in job:
+        return job
+    from .features.unique.parts import with_lock  # noqa: PLC0415 - other jobs need none of it
+
+    return with_lock(job, spec)
 
 
 def _refuse_misspelt(options: Mapping[str, Any]) -> None:

@@ -237,6 +237,7 @@ def _spec_of_function(
         arity=parameters.arity,
         module=function.__module__,
         parameters=parameters.names,
+        defaults=parameters.defaults,
         place=place_of_function(function),
     )
 
@@ -270,6 +271,7 @@ def _spec_of_class(cls: type[Job], name: str, parameters: Parameters) -> JobSpec
         arity=parameters.arity,
         module=cls.__module__,
         parameters=parameters.names,
+        defaults=parameters.defaults,
         place=_place_of_class(cls),
     )
 

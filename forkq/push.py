@@ -115,9 +115,10 @@ OPTIONS_ELSEWHERE: Final[Mapping[str, str]] = {
 class Parameters:
     """The parameters of a job's ``perform``. ``arity``: the smallest and the largest number of
     positional arguments. ``names``: the names of these arguments, in order; "*name" takes all
-    further ones. ``needs_names``: one without a default can only be given by name."""
+    further ones. ``defaults``: by name, of those that have one. ``needs_names``: one without a
+    default can only be given by name."""
 
-    __slots__ = ("_signature", "arity", "names", "needs_names")
+    __slots__ = ("_signature", "arity", "defaults", "names", "needs_names")
 
     def __init__(self, signature: inspect.Signature) -> None:
         self._signature = signature
@@ -128,6 +129,11 @@ class Parameters:
             for p in parameters
             if p.kind not in _NAMED
         )
+        self.defaults = {
+            p.name: p.default
+            for p in parameters
+            if p.kind not in _NAMED and p.default is not p.empty
+        }
         self.needs_names = any(
             p.kind is p.KEYWORD_ONLY and p.default is p.empty for p in parameters
         )

@@ -56,8 +56,8 @@ class JobSpec:
     """One registered job. ``make`` takes a CurrentJob and returns the function to call with the
     arguments; ``options`` are the default keys of its payloads; ``retry_on``, if it is not empty,
     are the only errors after which it is tried again, ``discard_on`` those that drop it; ``where``
-    is the full name of its definition, in ``module`` at ``place``; ``arity`` and ``parameters`` are
-    ``arity`` and ``names`` of ``push.Parameters``."""
+    is the full name of its definition, in ``module`` at ``place``; ``arity``, ``parameters`` and
+    ``defaults`` are ``arity``, ``names`` and ``defaults`` of ``push.Parameters``."""
 
     name: str
     make: Callable[[Any], Callable[..., Any]]
@@ -70,6 +70,7 @@ class JobSpec:
     arity: tuple[int, float] = (0, float("inf"))
     module: str = ""
     parameters: tuple[str, ...] = ()
+    defaults: Mapping[str, Any] = field(default_factory=dict)
     place: DefinedAt | None = None
 
     @property

@@ -12,12 +12,14 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
+from . import registry
 from .client import Client
 from .config.shards import Shard, parts_of
 from .config.spread import parts_by_queue
-from .errors import ServerRefused, ServerUnavailable
+from .errors import InvalidJob, ServerRefused, ServerUnavailable, shown
 from .servers import Servers
 from .store.route import EncodedJob, Route
+from .wire.payload import DEFAULT_QUEUE
 from .wire.spread import in_turn, part_of
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ def part_key(job: EncodedJob) -> str:
     This is the one place that decides it. Jobs that must meet in one part need the same key: those
     that exclude each other would give what they have in common.
     """
-    return job.jid
+    return job.jid if job.unique is None else job.unique.digest
 
 
 class ShardedClient(Client):
@@ -75,16 +77,20 @@ class ShardedClient(Client):
         ]
         return Servers(made, self._shard)
 
-    def _write(self, jobs: Sequence[EncodedJob], route: Route | None = None) -> None:
+    def _write(self, jobs: Sequence[EncodedJob], route: Route | None = None) -> dict[str, str]:
         """Pushes to each shard the jobs of its queues. A shard that fails keeps no other one from
         its jobs, and what it surely has not of a spread queue goes to the other parts."""
+        for job in jobs:
+            if job.unique is not None:
+                self._refuse_elsewhere(job, job.unique.name)
         pushed: list[str] = []
+        duplicates: dict[str, str] = {}
         failed: dict[str, ServerUnavailable] = {}
         is_lost, left = False, jobs
         while left:
             left, groups = [], self._by_shard(left, failed)
             for name, group in groups.items():
-                error = self._write_to(name, group)
+                error = self._write_to(name, group, duplicates)
                 if error is None:
                     pushed += [job.jid for job in group]
                     continue
@@ -94,11 +100,26 @@ class ShardedClient(Client):
                 left += moved
         if is_lost:
             raise _as_one(failed, pushed, len(jobs))
+        return duplicates
 
-    def _write_to(self, name: str, jobs: Sequence[EncodedJob]) -> ServerUnavailable | None:
+    def _refuse_elsewhere(self, job: EncodedJob, name: str) -> None:
+        """Raises InvalidJob for a unique job whose queue is on another shard than that of its
+        class: a lock there knows nothing of the locks here."""
+        spec = registry.find(name)
+        home = DEFAULT_QUEUE if spec is None else spec.options.get("queue", DEFAULT_QUEUE)
+        if spec is not None and self.parts_of(home) != self.parts_of(job.queue):
+            here, there = (", ".join(self.parts_of(queue)) for queue in (home, job.queue))
+            raise InvalidJob(
+                f"job {shown(name)} is unique, and its queue {home!r} is on the shard {here}: it "
+                f"cannot be pushed to {job.queue!r} on the shard {there}"
+            )
+
+    def _write_to(
+        self, name: str, jobs: Sequence[EncodedJob], duplicates: dict[str, str]
+    ) -> ServerUnavailable | None:
         """Pushes the jobs to one shard. Returns the error, if it fails."""
         try:
-            super()._write(jobs, self._routes[name])
+            duplicates |= super()._write(jobs, self._routes[name])
         except ServerUnavailable as error:
             if not isinstance(error, ServerRefused):
                 queues = {job.queue for job in jobs if job.queue in self._spread}

@@ -48,7 +48,7 @@ RQ: Final = Words(
         "job_timeout": _OPTIONS["timeout"],
         "job_id": 'write `J.set({"jid": ...})`, 24 hex digits; or keep the jid of the push',
         "repeat": _EVERY,
-        "unique": "no such thing: a key in Redis (docs/not-included.md)",
+        "unique": "write `unique_for=SECONDS` (docs/unique.md)",
         "rate_limit": "write `[rates]` or `[limits]` in forkq.toml, for a queue",
         **_OPTIONS,
     },

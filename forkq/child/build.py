@@ -41,6 +41,7 @@ from .heartbeat.tasks import (
     FindLostLeases,
     FlushStats,
     HeartbeatTask,
+    HoldLocks,
     MeasureServerTime,
     PublishCron,
     PublishParameters,
@@ -216,6 +217,7 @@ class Builder:
         return [
             MeasureServerTime(),
             WriteRecord(record, round_trip, after_gap=(find, flush, publish, parameters)),
+            HoldLocks(self._keys, self._log),
             find,
             tell,
             TakeOrder(record, round_trip, self._on_order),

@@ -239,9 +239,11 @@ class Processor:
         if "retry_count" in job:
             _count_from_zero(job)
         run.loaded(job)
-        is_plain = run.marks is None and not self._held and not self._limits.cancelled
-        if not is_plain and (verdict := self._verdict(run, job)) is not None:
-            return verdict
+        if run.marks is not None or self._held or self._limits.cancelled:
+            if (verdict := self._verdict(run, job)) is not None:
+                return verdict
+            if unit.marked is not None:
+                self._settler.start(unit, job)
         for started in self._observers.started:
             started(run)
         if "timeout" in job or "hard_timeout" in job or job["class"] in self._timed_classes:

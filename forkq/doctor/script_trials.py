@@ -182,8 +182,8 @@ class _Story:
         """A job that expires is pushed; it ends in the hands of a child, and in its queue."""
         keys, queue, (index, ends) = self._keys, self._keys.queue("e"), self._marked
         payload = b'{"class":"%s","forkq":{"needs":{"expires_at":\x01}}}' % _CLASS.encode()
-        shared = [keys.queues, keys.schedule, index]
-        over = Call(scripts.PUSH, [*shared, queue], [1, "e", "", -_AHEAD, payload])
+        shared = [keys.queues, keys.schedule, index, ends]
+        over = Call(scripts.PUSH, [*shared, queue], [1, "e", "", -_AHEAD, payload, 0])
         yield Trial(over, [1, 1])
         yield Trial(("ZRANGE", index, 0, 0, "WITHSCORES"), self._is_an_hour_ago)
         looked = Call(scripts.EXPIRED_JOBS, [queue, ends], [0, 10, _MUCH])
@@ -194,6 +194,14 @@ class _Story:
         leased = [keys.inflight("e"), keys.awaited("e"), keys.bucket("e"), ends]
         yield Trial(Call(scripts.END, leased, [f"{_OWNER}1", "expired", _CLASS, 1]), 1)
         yield Trial(("HGET", ends, f"{_CLASS}|expired"), b"2")
+        lock = keys.unique("d")
+        taken = [1, "e", "", 0, payload, 6, _JID(1), _CLASS, _KEPT]
+        again = [1, "e", "", 0, payload, 6, _JID(2), _CLASS, _KEPT]
+        unique = Call(scripts.PUSH, [*shared, queue, lock], [*taken, *again])
+        yield Trial(unique, [1, 1, _JID(1).encode()])
+        frees = f'[1, ["unlock", 2, "{_JID(1)}"]]'
+        yield Trial(Call(scripts.EFFECTS_ALONE, [ends, lock], [frees]), 1)
+        yield Trial(("HGET", lock, "jid"), None)
 
     def cancelled(self) -> Iterator[Trial]:
         """A job is cancelled, and found in each place; it ends in the hands of a child."""

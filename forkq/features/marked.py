@@ -8,7 +8,7 @@ which a job ends or goes on.
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -19,6 +19,7 @@ from ..wire.payload import Payload, dumps, encode, loads, loads_head
 from .effects import NONE, Effect
 from .expire import parts as expire
 from .unique import parts as unique
+from .unique.parts import Definition, Unique
 from .ways import BY_NAME
 
 # The end of a job that is neither done nor failed: its outcome in logs and statistics.
@@ -35,17 +36,27 @@ _MOVABLE: Final = frozenset((expire.EXPIRES_AT,))
 _VERSIONS: Final = {expire.EXPIRES_AT: 1, unique.UNIQUE: 2}
 
 
-def complete(job: Payload, at: float | None) -> tuple[bool, float]:
+class Completed(NamedTuple):
+    """What a push must know of a job: whether it is marked, the seconds that push.lua adds to
+    Redis's time in the place of the placeholder, and its lock."""
+
+    is_marked: bool = False
+    after: float = 0.0
+    unique: Unique | None = None
+
+
+def complete(job: Payload, at: float | None, definition: Definition | None = None) -> Completed:
     """Makes of the options of a job's features what its payload has, as its last key. ``at``: when
-    it is due (epoch seconds; None: now). Returns whether it is marked, and the seconds that
-    push.lua adds to Redis's time in the place of the placeholder. Raises InvalidJob."""
+    it is due (epoch seconds; None: now). ``definition``: that of its class, if it is known. Raises
+    InvalidJob."""
     marks = job.pop(KEY)
     needs = marks.get(NEEDS) if type(marks) is dict else None
     if type(needs) is not dict:
         job[KEY] = marks
-        return False, 0.0
+        return Completed()
     needs = dict(needs)
     after = expire.promise(job, needs, at)
+    asked = unique.ask(job, needs, definition)
     known = marks.get("v")
     marks = {name: value for name, value in marks.items() if name not in ("v", NEEDS)}
     if needs:
@@ -54,7 +65,25 @@ def complete(job: Payload, at: float | None) -> tuple[bool, float]:
         _check_size(job, needs)
     if marks:
         job[KEY] = marks
-    return bool(needs), after
+    return Completed(bool(needs), after, asked)
+
+
+def is_unique(job: Payload) -> bool:
+    """Whether the job, whose options are at their places, has a lock of its own."""
+    return bool(needs_in(job.get(KEY)).keys() & {"unique_for", unique.UNIQUE})
+
+
+def at_start(keys: Keys, marked: Payload, waited: float) -> tuple[Effect, ...]:
+    """What the features of a job ask when it starts, ``waited`` seconds after it came to its
+    queue."""
+    needs, jid = needs_in(marked.get(KEY)), str(marked.get("jid") or "")
+    return unique.at_start(keys, needs, jid, name_of(marked), waited)
+
+
+def while_running(keys: Keys, marked: Payload) -> tuple[Effect, ...]:
+    """What the features of a job ask at each beat of the child that runs it."""
+    needs, jid = needs_in(marked.get(KEY)), str(marked.get("jid") or "")
+    return unique.while_running(keys, needs, jid, name_of(marked))
 
 
 def stamped(payload: bytes, after: float, at: float) -> bytes:

@@ -42,20 +42,31 @@ class RedisChannel:
         self._pool = RedisPool(**access._asdict(), size=size)
         self._confirms = True
 
-    def push(self, jobs: Sequence[EncodedJob], wait: Wait | None = None) -> bool | None:
+    def push(
+        self,
+        jobs: Sequence[EncodedJob],
+        wait: Wait | None = None,
+        duplicates: dict[str, str] | None = None,
+    ) -> bool | None:
         """Sends the jobs, in batches of which several are under way at a time. Stops at the first
         that fails, and raises ServerUnavailable with the jids that are surely in Redis, and those
         that may be. While the slot of a cluster moves, it waits as long as for a reply. With
-        ``wait`` it returns whether so many replicas have the jobs."""
+        ``wait`` it returns whether so many replicas have the jobs. ``duplicates`` gets the jids of
+        the unique jobs that were not pushed, each with that of the job that has its lock."""
         if not jobs:
             return None
         if wait is not None:
-            return self._replicated(self._push(WaitingPush(jobs, self._keys, wait=wait)))
+            waiting = self._push(WaitingPush(jobs, self._keys, wait=wait))
+            if duplicates is not None:
+                duplicates |= waiting.duplicates
+            return self._replicated(waiting)
         job = jobs[0]
         if len(jobs) == 1 and job.at is None and not job.is_marked:
             self._push_one(job)
         else:
-            self._push(Push(jobs, self._keys))
+            push = self._push(Push(jobs, self._keys))
+            if duplicates is not None:
+                duplicates |= push.duplicates
         return None
 
     @contextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import chain
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
@@ -20,6 +20,9 @@ from .connection import ResponseError, refused, with_key
 from .redis_py import Command, Packed, exceptions, pack
 from .route import EncodedJob, Wait
 from .scripts import PUSH, Call
+
+if TYPE_CHECKING:
+    from ..features.unique.parts import Unique
 
 # Jobs that are sent at a time.
 BATCH: Final = 1000
@@ -46,6 +49,7 @@ class Push(msgspec.Struct):
     _keys: Keys
     # What a cluster has refused may be sent again and again: its slot moves, or is being moved.
     is_patient: bool = False
+    duplicates: dict[str, str] = {}  # jids that were not pushed, and who has their locks
     _sent: int = 0  # how many of the jobs
     _under_way: list[list[Write]] = []  # their replies are still to be read
     _done: list[Write] = []  # Redis has confirmed them
@@ -129,7 +133,9 @@ class Push(msgspec.Struct):
     def _note_marked(self, write: Write, replies: list[Any], *, again: bool) -> None:
         """Notes what push.lua says: first of the names of the queues, then of each job."""
         command, jids = write
-        pushed = [jid for jid, reply in zip(jids, replies[1:], strict=True) if reply == 1]
+        pairs = list(zip(jids, replies[1:], strict=True))
+        pushed = [jid for jid, reply in pairs if reply == 1]
+        self.duplicates.update((jid, by.decode()) for jid, by in pairs if type(by) is bytes)
         refusal = next((reply for reply in replies if isinstance(reply, ResponseError)), None)
         if refusal is None or pushed:
             self._done.append((command, pushed))
@@ -242,13 +248,14 @@ def _writes(jobs: Sequence[EncodedJob], keys: Keys) -> list[Write]:
 
 def _write_of_marked(jobs: Sequence[EncodedJob], keys: Keys) -> Write:
     """The call of push.lua that pushes these jobs."""
-    numbers: dict[str, int] = {}
+    queues = list(dict.fromkeys(job.queue for job in jobs))
+    numbers = {queue: number for number, queue in enumerate(queues, start=1)}
+    names = [keys.queues, keys.schedule, keys.marked, keys.totals("ends"), *map(keys.queue, queues)]
     arguments: list[Any] = []
     for job in jobs:
-        number = numbers.setdefault(job.queue, len(numbers) + 1)
         at = "" if job.at is None else job.at
-        arguments += (number, job.queue, at, job.expires_in or 0, job.payload)
-    names = (keys.queues, keys.schedule, keys.marked, *map(keys.queue, numbers))
+        arguments += (numbers[job.queue], job.queue, at, job.expires_in or 0, job.payload)
+        arguments += (0,) if job.unique is None else _lock_of(job, job.unique, names, keys)
     return Call(PUSH, names, arguments).command, [job.jid for job in jobs]
 
 
@@ -256,6 +263,12 @@ def _has_load(writes: Sequence[Write]) -> bool:
     """Whether these commands give the server the text of the script. If it does not know the script
     even then, it has refused the text, and would refuse it each time."""
     return any(command is _LOAD for command, _ in writes)
+
+
+def _lock_of(job: EncodedJob, lock: Unique, names: list[str], keys: Keys) -> Sequence[Any]:
+    """The arguments for the lock of a job. Adds its key to ``names``, those of the call."""
+    names.append(keys.unique(lock.digest))
+    return (len(names), job.jid, lock.name, lock.seconds)
 
 
 def _jids(writes: Iterable[Write]) -> tuple[str, ...]:

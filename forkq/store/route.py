@@ -19,6 +19,7 @@ import msgspec
 from ..wire.keys import Keys
 
 if TYPE_CHECKING:
+    from ..features.unique.parts import Unique
     from ..wire.password_source import PasswordSource
     from .channel import RedisChannel
     from .connection import RedisConnection
@@ -41,7 +42,7 @@ class EncodedJob(msgspec.Struct, frozen=True, gc=False):
     """A job as it is written to Redis. ``at`` is None if it goes to its queue now. ``wait``: for
     how many replicas its push waits; all jobs of one push have the same. ``is_marked``: push.lua
     pushes it, and puts the moment ``expires_in`` seconds from now in the place of the placeholder
-    (0: there is none)."""
+    (0: there is none). ``unique``: its lock, if it has one."""
 
     jid: str
     queue: str
@@ -50,6 +51,7 @@ class EncodedJob(msgspec.Struct, frozen=True, gc=False):
     wait: int = 0
     is_marked: bool = False
     expires_in: float = 0.0
+    unique: Unique | None = None
 
 
 class Wait(NamedTuple):
@@ -62,7 +64,12 @@ class Wait(NamedTuple):
 class Channel(Protocol):
     """The way out of this process: a RedisChannel, or what ``forkq.testing`` puts in its place."""
 
-    def push(self, jobs: Sequence[EncodedJob], wait: Wait | None = None) -> bool | None: ...
+    def push(
+        self,
+        jobs: Sequence[EncodedJob],
+        wait: Wait | None = None,
+        duplicates: dict[str, str] | None = None,
+    ) -> bool | None: ...
 
     def connection(self) -> AbstractContextManager[RedisConnection]: ...
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import structlog
 
 from .. import process_state
+from ..child.failure.ends import way_of
 from ..child.failure.retry import Bury, Decision, Drop, End, Postpone, Retry, Snoozed
 from ..child.job_log import JobLog
 from ..child.job_run import JobRun
@@ -28,6 +29,7 @@ from ..features.cancel.parts import NOTHING, Mark
 from ..runtime.deadlines import StartCells
 from ..runtime.log_console import SENTENCE
 from ..wire.lease import UnitOfWork
+from ..wire.payload import Payload
 from ..wire.printable import with_message
 from .recorded_job import RecordedJob
 
@@ -95,24 +97,33 @@ class _Ends:
 
     def done(self, unit: UnitOfWork) -> float:
         """Notes that the job is done."""
+        self._jobs.locks.leave(unit, "done")
         return monotonic() - unit.taken
+
+    def start(self, unit: UnitOfWork, job: Payload) -> None:
+        """Notes that the job starts."""
+        self._jobs.locks.start(unit)
 
     def drop(self, unit: UnitOfWork, *, until: Until) -> None:
         """Notes that the job is given up, and that no set has it."""
+        self._jobs.locks.leave(unit, "dropped")
 
     def occupy(self, consumer: object, *, on: bool) -> None:
         """Does nothing: no job is fetched."""
 
     def retry(self, unit: UnitOfWork, decision: Retry, *, until: Until) -> None:
         """Records the job for its retry, or for a newer forkq."""
+        self._jobs.locks.leave(unit, way_of(decision))
         retrying = not isinstance(decision, Postpone | Snoozed)
         self._jobs.add(RecordedJob.of(decision.payload, decision.at, retrying=retrying))
 
     def end(self, unit: UnitOfWork, decision: End, *, until: Until) -> None:
         """Notes that the job has ended otherwise, and that no set has it."""
+        self._jobs.locks.leave(unit, decision.outcome)
 
     def bury(self, unit: UnitOfWork, decision: Bury, *, until: Until) -> None:
         """Records the job as one that the dead set would have."""
+        self._jobs.locks.leave(unit, "dead")
         self._jobs.dead.append(RecordedJob.of(decision.payload))
 
 

@@ -12,6 +12,7 @@ from typing import NoReturn
 from ..features.marked import stamped
 from ..store.route import EncodedJob, Wait
 from ..wire.times import now
+from .locks import Locks
 from .recorded_job import RecordedJob
 
 
@@ -22,6 +23,7 @@ class Recorder:
         self.performed: list[RecordedJob] = []
         self.dead: list[RecordedJob] = []
         self._waiting: list[RecordedJob] = []
+        self.locks = Locks()
         self._given_up: list[tuple[RecordedJob, BaseException]] = []
         self._at_once = at_once
         self._lock = threading.RLock()
@@ -30,18 +32,28 @@ class Recorder:
         """Returns itself: all pushes come here, for each server."""
         return self
 
-    def push(self, jobs: Sequence[EncodedJob], wait: Wait | None = None) -> bool | None:
+    def push(
+        self,
+        jobs: Sequence[EncodedJob],
+        wait: Wait | None = None,
+        duplicates: dict[str, str] | None = None,
+    ) -> bool | None:
         """Records the jobs of a push, and performs those that are due if that is the mode. Returns
-        that the replicas have them, if it was to wait for that."""
-        at = now()
-        payloads = [stamped(job.payload, job.expires_in, at) for job in jobs]
-        fresh = [RecordedJob.of(raw, job.at) for raw, job in zip(payloads, jobs, strict=True)]
+        that the replicas have them, if it was to wait for that. ``duplicates``: as a
+        RedisChannel."""
+        fresh = self._taken(jobs, {} if duplicates is None else duplicates)
         for job in fresh:
             self.add(job)
         for job in fresh if self._at_once else ():
             if job.at is None and self._take(partial(is_, job), 0.0):
                 self._perform_at_once(job)
         return None if wait is None else True
+
+    def _taken(self, jobs: Sequence[EncodedJob], duplicates: dict[str, str]) -> list[RecordedJob]:
+        at = now()
+        kept = [job for job in jobs if self.locks.take(job, at, duplicates)]
+        payloads = [stamped(job.payload, job.expires_in, at) for job in kept]
+        return [RecordedJob.of(raw, job.at) for raw, job in zip(payloads, kept, strict=True)]
 
     def _perform_at_once(self, job: RecordedJob) -> None:
         error = self._perform(job)

@@ -102,6 +102,21 @@ _EXPIRY: Final = Values(
     "a number of seconds from 0 (no expiry) to 1e9, or a timedelta",
     lambda value: float(_in_seconds(value)),
 )
+_LOCKED_FOR: Final = Values(
+    lambda value: _is_seconds(_in_seconds(value)),
+    "a number of seconds from 0 (not unique) to 1e9, or a timedelta",
+    lambda value: float(_in_seconds(value)),
+)
+_UNTIL: Final = Values(
+    lambda value: value in ("end", "start", "expiry"), "one of end, start, expiry"
+)
+_UNIQUE_BY: Final = Values(
+    lambda value: callable(value) or (_is_tags(value) and len(value) > 0),
+    "a list of names of arguments, or a function that takes the arguments",
+)
+_ON_DUPLICATE: Final = Values(
+    lambda value: value in ("skip", "raise", "return"), "one of skip, raise, return"
+)
 _CRASHES: Final = Values(
     lambda value: type(value) is int and 1 <= value <= MOST_CRASHES,
     f"a whole number from 1 to {MOST_CRASHES}",
@@ -170,6 +185,25 @@ class JobOptions(TypedDict, total=False):
         "from the push, or from the time for which it is scheduled; 0 is no expiry.",
         "none", _EXPIRY, "forkq.needs.expires_in",
     )]
+    unique_for: Annotated[float | timedelta, Option(
+        "Seconds, or a timedelta, for which no second job with the same arguments is pushed while "
+        "it waits or runs ([unique jobs](unique.md)); 0 is not unique.",
+        "none", _LOCKED_FOR, "forkq.needs.unique_for",
+    )]
+    unique_until: Annotated[Literal["end", "start", "expiry"], Option(
+        "Until when a unique job keeps the others out: however it ends, until it is run, or for "
+        "the whole of `unique_for`.",
+        '`"end"`', _UNTIL, "forkq.needs.unique_until",
+    )]
+    unique_by: Annotated[Sequence[str] | Callable[..., Any], Option(
+        "The names of the arguments that count for a unique job, or a function of the arguments.",
+        "all arguments", _UNIQUE_BY, "forkq.needs.unique_by",
+    )]
+    on_duplicate: Annotated[Literal["skip", "raise", "return"], Option(
+        'What a push does that finds such a job: it returns `""`, raises `forkq.Duplicate`, or '
+        "returns the jid of that job.",
+        '`"skip"`', _ON_DUPLICATE, "forkq.needs.on_duplicate",
+    )]
     secret: Annotated[bool, Option(
         "Whether `forkq.api`, and the pages and commands that use it, show `***` for each "
         "argument.",
@@ -203,6 +237,9 @@ def rows_of(options: type) -> dict[str, Option]:
 OPTIONS: Final = rows_of(JobOptions)
 # Those that do not stand at the top of a payload.
 _PLACED: Final = frozenset(name for name, row in OPTIONS.items() if row.place)
+
+# Those that mean nothing without ``unique_for``.
+_OF_UNIQUE: Final = frozenset(("unique_until", "unique_by", "on_duplicate"))
 
 _TOO_DEEP = (
     f"args are nested too deeply (more than {DEEPEST} levels), or contain themselves; pass a "
@@ -259,7 +296,18 @@ def placed(job: Mapping[str, Any], options: Mapping[str, Any], name: str) -> Pay
             changed[key] = row.values.stored(options[key])
         if row.place:
             _put(changed, row.place.split("."), changed.pop(key))
+    if not _OF_UNIQUE.isdisjoint(options):
+        _check_unique(changed, options, name)
     return changed
+
+
+def _check_unique(job: Payload, options: Mapping[str, Any], name: str) -> None:
+    """Raises InvalidJob for an option of unique jobs without ``unique_for``."""
+    if "unique_for" not in job["forkq"]["needs"]:
+        option = min(_OF_UNIQUE.intersection(options))
+        raise InvalidJob(
+            f"job {name!r}: `{option}` means nothing without `unique_for`; pass both, or neither"
+        )
 
 
 def in_places(job: Payload) -> Payload:

@@ -19,18 +19,12 @@ def note(job, call):
 
 forkq.testing.drain()
 assert result_of(jid) == {"order": 7, "cents": 2100}, "results"
-assert ("Price", 10) not in ran, "cancelled"
-assert ran.count(("Price", 8)) == 1, "unique"
-late = price.set(unique_for=600).perform_async(8)
-assert late, "the key was given back"
-cache.set(_key({"class": "Price", "args": [8]}), "another job")  # unique_for is over
 download.perform_async("https://example.org")
 batch = start(["a", "b", "c"])
 assert cache.ttl(f"batch:{batch}") == -1, "a set that expires looks complete"
 again = add_points.perform_async(8, 1)
 add_points.set(jid=again).perform_async(8, 1)
 forkq.testing.drain()
-assert cache.get(_key({"class": "Price", "args": [8]})) == b"another job", "another's key"
 assert ("Resize", "/tmp/19", 200) in ran, "chains"
 assert ran.count(("Publish", batch)) == 1 and ran.count(("Convert", batch, "b")) == 1, "chords"
 assert ran.count(("AddPoints", 8, 1)) == 2

@@ -122,10 +122,10 @@ def test_only_one_push_in_each_rest_tries_a_part_that_is_down(
     now, tried = 1000.0, list[float]()
     push = Client._write
 
-    def write(client: Any, jobs: Any, route: Any = None) -> None:
+    def write(client: Any, jobs: Any, route: Any = None) -> Any:
         if route is spread.client._routes["b"]:
             tried.append(now)
-        push(client, jobs, route)
+        return push(client, jobs, route)
 
     monkeypatch.setattr(sharded_client, "monotonic", lambda: now)
     monkeypatch.setattr(Client, "_write", write)
@@ -143,10 +143,10 @@ def test_a_bulk_push_tries_a_part_that_is_down_with_one_job(
     now, tried = 1000.0, list[int]()
     push = Client._write
 
-    def write(client: Any, jobs: Any, route: Any = None) -> None:
+    def write(client: Any, jobs: Any, route: Any = None) -> Any:
         if route is spread.client._routes["b"]:
             tried.append(len(jobs))
-        push(client, jobs, route)
+        return push(client, jobs, route)
 
     monkeypatch.setattr(sharded_client, "monotonic", lambda: now)
     monkeypatch.setattr(Client, "_write", write)

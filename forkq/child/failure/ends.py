@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from ...features.cancel import parts as cancel
 from ...features.effects import NONE, Effect, packed
-from ...features.marked import effects
+from ...features.marked import at_start, effects
 from ...runtime.log import LogOnce
 from ...store.connection import Call, RedisConnection, ResponseError, damaged_among
 from ...store.damage import DAMAGED_FEATURE, about
 from ...store.dead_set import DeadSetLimits
 from ...store.outage import Backoff, Outage
 from ...store.redis_py import exceptions
-from ...store.scripts import END, ISOLATE, LEASE_RETURN, RETRY, Script
+from ...store.scripts import EFFECTS_ALONE, END, ISOLATE, LEASE_RETURN, RETRY, Script
 from ...wire import lease
 from ...wire.keys import Keys
 from ...wire.lease import UnitOfWork
@@ -118,7 +118,7 @@ class Ends:
         names = [keys.inflight(name), later, keys.awaited(name), keys.bucket(name)]
         unrun = int(isinstance(decision, Postpone))
         arguments: list[Any] = [self._lease(unit), decision.at, decision.payload, unrun]
-        asked = self._effects(unit, _way_of(decision), decision.at)
+        asked = self._effects(unit, way_of(decision), decision.at)
         if isinstance(decision, Snoozed) or asked:
             names.append(keys.totals("ends"))
             arguments += ["snoozed", decision.name] if isinstance(decision, Snoozed) else ["", ""]
@@ -169,6 +169,12 @@ class Ends:
         call = Call(LEASE_RETURN, (keys.queues, *lists), arguments)
         return Ending(unit, lists[0], lambda: call)
 
+    def start(self, unit: UnitOfWork, waited: float) -> Call | None:
+        """The call that does what the features of the job ask when it starts, ``waited`` seconds
+        after it came to its queue; None if they ask nothing."""
+        asked = NONE if unit.marked is None else at_start(self.keys, unit.marked, waited)
+        return self._call(EFFECTS_ALONE, [], (), asked) if asked else None
+
     def _end(
         self, unit: UnitOfWork, how: Sequence[object], asked: Sequence[Effect], kind: str
     ) -> Ending:
@@ -193,7 +199,7 @@ class Ends:
         return lease.lease(self.identity, unit.sequence)
 
 
-def _way_of(decision: Retry) -> str:
+def way_of(decision: Retry) -> str:
     """The way of ways.py that a job takes which is to run again."""
     if isinstance(decision, Postpone):
         return "left to a newer forkq"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from math import inf
 from queue import Empty, SimpleQueue
 from typing import Final, Literal, TypeAlias
 
@@ -14,7 +15,8 @@ from ...store.connection import ConnectionLost, RedisError
 from ...store.pool import RedisPool
 from ...wire import lease
 from ...wire.lease import UnitOfWork
-from ...wire.payload import LARGEST
+from ...wire.payload import LARGEST, Payload
+from ...wire.times import now, seconds
 from ..fetch_turn import FetchParts
 from .ends import Ending, Outcome
 from .retry import Bury, End, Retry
@@ -87,6 +89,16 @@ class Settler:
         """Drops the lease and adds the job to the dead set. If Redis refuses, the lease stays, and
         both are done later."""
         self._settle(self._ends.bury(unit, decision), until=until)
+
+    def start(self, unit: UnitOfWork, job: Payload) -> None:
+        """Does what the features of a job ask when it starts. Where Redis is away the job runs all
+        the same: its end, or the next beat, does it."""
+        enqueued_at = job.get("enqueued_at")
+        waited = now() - seconds(enqueued_at) if isinstance(enqueued_at, int | float) else inf
+        call = self._ends.start(unit, waited)
+        if call is not None:
+            with suppress(RedisError), self._pool.connection() as connection:
+                connection.script(call.script, call.keys, call.arguments)
 
     def done(self, unit: UnitOfWork) -> float:
         """Acknowledges a marked job with the next exchange. Returns the seconds since it was

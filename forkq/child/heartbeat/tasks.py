@@ -9,8 +9,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ... import registry
+from ...features.effects import packed
+from ...features.marked import while_running
 from ...runtime.log import LogOnce
 from ...store.connection import ConnectionLost, RedisConnection
+from ...store.scripts import EFFECTS_ALONE
 from ...store.server_time import ServerTime
 from ...wire.keys import Keys
 from ...wire.lease import UnitOfWork
@@ -154,6 +157,26 @@ class WriteRecord(HeartbeatTask):
 
     def finish(self, connection: RedisConnection, now: Snapshot) -> None:
         self._record.remove(connection)
+
+
+class HoldLocks(OptionalTask):
+    """At each beat, holds the locks of the unique jobs that run here for longer."""
+
+    def __init__(self, keys: Keys, log: FilteringBoundLogger) -> None:
+        super().__init__("locks of unique jobs not held", log)
+        self._keys = keys
+
+    def run(self, connection: RedisConnection, now: Snapshot) -> float:
+        names: list[str] = []
+        texts: list[str] = []
+        for unit in now.units:
+            if unit.thread and unit.marked is not None:
+                asked = while_running(self._keys, unit.marked)
+                if text := packed(asked, names, self._keys.totals("ends")):
+                    texts.append(text)
+        if texts:
+            connection.script(EFFECTS_ALONE, names, texts)
+        return NEXT_BEAT
 
 
 class FindLostLeases(OptionalTask):

@@ -15,6 +15,7 @@ from ...cron import history
 from ...cron.entry import Entry
 from ...every import DEFAULTS
 from ...features.marked import complete, stamped
+from ...features.unique.parts import Unique
 from ...runtime.log import LogOnce
 from ...store.connection import RedisConnection, ResponseError, refused
 from ...store.find_job import Location, find
@@ -142,13 +143,16 @@ class CronEnqueuer:
         if isinstance(step, Miss):
             return self._note_missed(entry, step)
         outcome, detail = self._enqueue(entry, step.tick)
-        if outcome != b"pending":
-            return outcome, detail
         jid = detail.decode("utf-8", "replace")
-        if self._overlap.is_unfinished(entry.name, jid, _queue(entry)):
-            line = history.line("skipped", tick=step.tick, running=jid)
-            return self._note(entry, step.tick, line)
-        return self._enqueue(entry, step.tick, gone=detail)
+        if outcome == b"pending" and not self._overlap.is_unfinished(
+            entry.name, jid, _queue(entry)
+        ):
+            outcome, detail = self._enqueue(entry, step.tick, gone=detail)
+            jid = detail.decode("utf-8", "replace")
+        if outcome not in (b"pending", b"duplicate"):
+            return outcome, detail
+        line = history.line("skipped", tick=step.tick, running=jid)
+        return self._note(entry, step.tick, line)
 
     def _note_missed(self, entry: Entry, step: Miss) -> Reply:
         line = history.line("missed", tick=step.tick, since=step.since, count=step.count)
@@ -166,11 +170,13 @@ class CronEnqueuer:
         noted, except if that is the job ``gone``, which was not found."""
         jid, queue = new_jid(), _queue(entry)
         why = f"the key of the queue {queue!r} holds another type"
+        payload, lock = _payload(entry, tick, jid)
         return self._tick(
             entry,
             (tick, history.line("enqueued", tick=tick, jid=jid)),
-            (_payload(entry, tick, jid), jid, queue, entry.overlap, gone),
+            (payload, jid, queue, entry.overlap, gone),
             history.line("missed", tick=tick, count=1, why=why),
+            lock,
         )
 
     def _note(self, entry: Entry, tick: int, line: bytes) -> Reply:
@@ -178,10 +184,15 @@ class CronEnqueuer:
         return self._tick(entry, (tick, line), (b"", b"", b"", b"", b""), b"")
 
     def _tick(
-        self, entry: Entry, noted: tuple[int, bytes], pushed: tuple[object, ...], refusal: bytes
+        self,
+        entry: Entry,
+        noted: tuple[int, bytes],
+        pushed: tuple[object, ...],
+        refusal: bytes,
+        lock: Unique | None = None,
     ) -> Reply:
         tick, line = noted
-        keys = (
+        keys = [
             self._keys.cron_last,
             self._keys.cron_pending,
             self._keys.cron_runs(entry.name),
@@ -189,8 +200,11 @@ class CronEnqueuer:
             self._keys.queues,
             self._keys.queue(_queue(entry)),
             self._keys.marked,
-        )
-        more = (line, history.KEEP, history.EXPIRES, *pushed, refusal)
+        ]
+        more: list[object] = [line, history.KEEP, history.EXPIRES, *pushed, refusal]
+        if lock is not None:
+            keys += (self._keys.totals("ends"), self._keys.unique(lock.digest))
+            more += (lock.name, lock.seconds)
         outcome, detail = self._connection.script(CRON_TICK, keys, (entry.name, tick, *more))
         return outcome, detail
 
@@ -208,8 +222,8 @@ def _queue(entry: Entry) -> str:
     return queue
 
 
-def _payload(entry: Entry, tick: int, jid: str) -> bytes:
-    """The job for ``tick``, as a client would have written it."""
+def _payload(entry: Entry, tick: int, jid: str) -> tuple[bytes, Unique | None]:
+    """The job for ``tick``, as a client would have written it, and its lock if it is unique."""
     at = now()
     made = {**DEFAULTS, **entry.job, "jid": jid, "created_at": at}
     made.pop("at", None)
@@ -217,8 +231,8 @@ def _payload(entry: Entry, tick: int, jid: str) -> bytes:
     marks = {"cron": entry.name, "tick": tick}
     made["enqueued_at"] = at
     made[KEY] = {**own, **marks} if isinstance(own, dict) else marks
-    _, after = complete(made, None)
-    return stamped(dumps(made), after, at)
+    _, after, lock = complete(made, None)
+    return stamped(dumps(made), after, at), lock
 
 
 class Overlap:

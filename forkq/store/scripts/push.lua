@@ -1,21 +1,25 @@
 -- Pushes marked jobs: each to its queue, or to the schedule.
 --
 -- KEYS  [1] the set of queue names   [2] the schedule   [3] the queues with marked jobs
---       [4 ..] the list of each queue
+--       [4] how jobs have ended   [5 ..] the list of each queue   then the locks of unique jobs
 -- ARGV  per job: the number of its queue from 1 on, and its name; when it is due, epoch seconds ('' for
---       now); how many seconds from now it expires (0: its payload has no placeholder); its payload
+--       now); how many seconds from now it expires (0: its payload has no placeholder); its payload; the
+--       number of the key of its lock (0: none). With a lock, further: its jid, its class, and for how many
+--       seconds it has the lock from its due time on
 -- Returns 1 if the names of the queues are noted, then 1 for each job; in the place of either the error
---         of the refusal.
+--         of the refusal. For a job that is not pushed, since another one has its lock, the jid of that one.
 --
 -- The placeholder, a byte that no JSON text has, gives way to the moment in Redis's time.
 
 --- @include "marked"
+--- @include "ended"
+--- @include "lock"
 
 local MOMENT = '\1'
 local unpack = table.unpack or unpack -- Lua 5.4 has the former
 local seconds, micros = unpack(redis.call('TIME'))
 local now = seconds + micros / 1000000 -- only compared and printed with %f
-local replies, named = { 1 }, {}
+local replies, named, noted = { 1 }, {}, {}
 
 local function is_error(reply) return type(reply) == 'table' and reply.err end
 
@@ -31,7 +35,10 @@ local function push(list, queue, payload)
   name(queue)
   local reply = redis.pcall('LPUSH', list, payload)
   if is_error(reply) then return reply end
-  note_if_marked(KEYS[3], queue, payload)
+  if not noted[queue] or payload:find('"expires_at"', 1, true) then
+    noted[queue] = true
+    note_if_marked(KEYS[3], queue, payload)
+  end
   return 1
 end
 
@@ -40,11 +47,41 @@ local function schedule(at, payload)
   return is_error(reply) and reply or 1
 end
 
-for i = 1, #ARGV, 5 do
-  local list, queue, at, expires_in, payload = KEYS[ARGV[i] + 3], unpack(ARGV, i + 1, i + 4)
+local function add(list, queue, at, expires_in, payload)
   if expires_in ~= '0' then
     payload = payload:gsub(MOMENT, string.format('%.6f', now + expires_in))
   end
-  replies[#replies + 1] = at == '' and push(list, queue, payload) or schedule(at, payload)
+  return at == '' and push(list, queue, payload) or schedule(at, payload)
+end
+
+-- Adds the job with that jid, unless another one has the lock. A lock that holds another type is left out.
+local function add_with_lock(lock, jid, class, seconds, at, ...)
+  local holder = holder_of(lock)
+  if is_error(holder) then
+    count_end(KEYS[4], 'damaged', '(feature)')
+    return add(...)
+  end
+  if holder ~= '' and holder ~= jid then
+    count_end(KEYS[4], 'duplicate', class)
+    return holder
+  end
+  local reply = add(...)
+  local delay = math.max(0, (tonumber(at) or now) - now)
+  if reply == 1 then take_lock(lock, jid, class, 1000 * (delay + seconds), holder == '') end
+  return reply
+end
+
+local i = 1
+while i <= #ARGV do
+  local list, at, lock = KEYS[ARGV[i] + 4], ARGV[i + 2], KEYS[tonumber(ARGV[i + 5])]
+  local job = i + 1
+  if lock then
+    local jid, class, seconds = unpack(ARGV, i + 6, i + 8)
+    replies[#replies + 1] = add_with_lock(lock, jid, class, seconds, at, list, unpack(ARGV, job, job + 3))
+    i = i + 9
+  else
+    replies[#replies + 1] = add(list, unpack(ARGV, job, job + 3))
+    i = i + 6
+  end
 end
 return replies

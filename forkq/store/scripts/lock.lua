@@ -1,0 +1,32 @@
+-- Part of effects/lock.lua and push.lua: the lock of a unique job, a hash. `jid` is that of the job that holds it,
+-- `class` its class, `at` when it was taken, `sure` until when the job is surely there (both epoch
+-- milliseconds).
+
+local SURE_FOR = 60000 -- what nothing has confirmed for a minute may be doubted
+
+local started -- when the script began, epoch milliseconds
+
+local function now_in_ms()
+  if not started then
+    local time = redis.call('TIME')
+    started = time[1] * 1000 + math.floor(time[2] / 1000)
+  end
+  return started
+end
+
+-- Who holds the lock: a jid, '' if the lock is free, or an error reply.
+local function holder_of(lock)
+  return redis.pcall('HGET', lock, 'jid') or ''
+end
+
+-- The lock is free after `milliseconds` at last.
+local function take_lock(lock, jid, class, milliseconds, is_new)
+  local now = now_in_ms()
+  local sure = string.format('%.0f', now + SURE_FOR)
+  if is_new then
+    redis.pcall('HSET', lock, 'jid', jid, 'class', class, 'at', string.format('%.0f', now), 'sure', sure)
+  else
+    redis.pcall('HSET', lock, 'sure', sure)
+  end
+  redis.pcall('PEXPIRE', lock, string.format('%.0f', milliseconds))
+end

@@ -1,0 +1,50 @@
+"""The locks of unique jobs in a test without Redis."""
+
+from __future__ import annotations
+
+from ..features.unique.parts import lock_in
+from ..features.ways import BY_NAME
+from ..store.route import EncodedJob
+from ..wire.lease import UnitOfWork
+from ..wire.marks import KEY, needs_in
+from ..wire.times import now
+
+
+class Locks:
+    """Who has which lock, and until when: what the scripts keep in Redis."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, tuple[str, float]] = {}
+
+    def take(self, job: EncodedJob, at: float, duplicates: dict[str, str]) -> bool:
+        """Whether the job may be pushed at ``at``: it has no lock, or gets it. If not,
+        ``duplicates`` has who has it."""
+        if job.unique is None:
+            return True
+        holder, until = self._held.get(job.unique.digest, ("", 0.0))
+        if holder not in ("", job.jid) and until > at:
+            duplicates[job.jid] = holder
+            return False
+        due = at if job.at is None else job.at
+        self._held[job.unique.digest] = job.jid, due + job.unique.seconds
+        return True
+
+    def start(self, unit: UnitOfWork) -> None:
+        """Frees the lock of a job that has it until it starts."""
+        self._free(unit, ("start",))
+
+    def leave(self, unit: UnitOfWork, way: str) -> None:
+        """Does with the lock of a job what the table says of this way."""
+        if BY_NAME[way].lock == "freed":
+            self._free(unit, ("start", "end"))
+        elif BY_NAME[way].lock == "held" and unit.marked is not None:
+            lock = lock_in(needs_in(unit.marked[KEY]))
+            if lock is not None and lock.until == "end":
+                self._held[lock.digest] = unit.marked["jid"], now() + lock.seconds
+
+    def _free(self, unit: UnitOfWork, until: tuple[str, ...]) -> None:
+        lock = None if unit.marked is None else lock_in(needs_in(unit.marked[KEY]))
+        if lock is None or unit.marked is None or lock.until not in until:
+            return
+        if self._held.get(lock.digest, ("", 0.0))[0] == unit.marked["jid"]:
+            del self._held[lock.digest]
