@@ -27,6 +27,8 @@ BASELINE: Final = Path(__file__).with_name("hot_path.json")
 VERSION: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 _OWN: Final = f"{ROOT / 'forkq'}/"
 _JOBS: Final = 2000
+# A child that a busy machine delays looks more often for a reply: of several runs the least counts.
+_MORE_RUNS: Final = 2
 _HERE: Final = ("cmdstat_info", "cmdstat_llen", "cmdstat_del", "cmdstat_flushall")
 
 Figures = dict[str, float]
@@ -65,7 +67,14 @@ def measured(url: str) -> dict[str, Figures]:
     ours._FRESH = math.inf  # counting is slow: all connections would be looked at
     with client_of(url) as redis:
         redis.flushall()
-        return {name: _of(work, redis) for name, work in _paths(url, redis).items()}
+        paths = _paths(url, redis)
+        found = {name: _of(work, redis) for name, work in paths.items()}
+        for _ in range(_MORE_RUNS):
+            paths["push in bulk"]()
+            paths["push in bulk"]()
+            again = _of(paths["perform"], redis)
+            found["perform"] = {key: min(found["perform"][key], again[key]) for key in again}
+        return found
 
 
 def _paths(url: str, redis: Any) -> dict[str, Callable[[], object]]:
