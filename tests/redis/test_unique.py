@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -17,6 +18,8 @@ from forkq.child.heartbeat.stats import Totals
 from forkq.child.heartbeat.tasks import HoldLocks, Snapshot
 from forkq.child.job_run import JobRun
 from forkq.client import transactions
+from forkq.config.shards import Shard
+from forkq.sharded_client import ShardedClient
 from forkq.store.connection import RedisConnection
 from forkq.wire.keys import Keys
 from forkq.wire.lease import UnitOfWork
@@ -24,11 +27,13 @@ from forkq.wire.payload import dumps
 from forkq.wire.times import now
 from tests.redis.in_process_child import InProcessChild
 from tests.redis.in_process_clock import InProcessClock
+from tests.support.documents import ROOT
 from tests.support.recorded_log import RecordedLog
 from tests.support.server import Server
 from tests.support.waiting import wait_until
 
 QUEUE, ENDS = "queue:default", "forkq:totals:ends"
+INFLIGHT = "{queue:default}:inflight"
 KEYS = Keys()
 ran: list[Any] = []
 gate = threading.Event()
@@ -198,6 +203,27 @@ def test_a_plain_job_is_pushed_by_the_commands_that_it_was(
     [raw] = redis.lrange(QUEUE, 0, -1)
     assert "forkq" not in json.loads(raw)
     assert not redis.exists("forkq:marked")
+
+
+def test_a_queue_on_another_shard_than_that_of_its_class_is_refused(
+    redis: Redis, redis_server: Server
+) -> None:
+    """A lock there knows nothing of the locks here. A job that is not unique may go there."""
+    url = redis_server.url
+    shards = [Shard("default", url), Shard("b", url, ("mail", "more"), prefix="b:")]
+    sharded = ShardedClient(shards, "default", url)
+    job = index(queue="mail")
+    try:
+        jid = sharded.push(job.payload(7))
+        assert jid
+        assert not sharded.push({**job.payload(7), "queue": "more"})
+        with pytest.raises(forkq.InvalidJob, match=r"'mail' is on the shard b.*'default' on the s"):
+            sharded.push({**job.payload(7), "queue": "default"})
+        assert sharded.push({**index(unique_for=0).payload(7), "queue": "default"})
+    finally:
+        sharded.close()
+    assert locks(redis) == []
+    assert len(list(redis.scan_iter("b:forkq:unique:*"))) == 1
 
 
 # What is the same
@@ -399,3 +425,39 @@ def test_what_ruby_wrote_is_left_alone(client: forkq.Client, redis: Redis) -> No
     [entry] = api.Queue("default")
     assert entry.delete()
     assert locks(redis) == []
+
+
+# What a plain job costs
+
+
+def test_the_commands_of_a_plain_job_are_these_alone(
+    client: forkq.Client, redis: Redis, redis_server: Server
+) -> None:
+    """Its push, and all that its lease and its end touch: no key of any feature."""
+    with redis.monitor() as monitor:  # type: ignore[no-untyped-call]
+        jid = index(unique_for=0).perform_async(1)
+        with InProcessChild(redis_server.url, concurrency=1):
+            wait_until(lambda: ran and not redis.exists(INFLIGHT), what="the end")
+        redis.echo("over")
+        seen = list(iter(lambda: monitor.next_command()["command"], "ECHO over"))
+    pushed = [each.split(" ")[:2] for each in seen if each.startswith(("SADD", "LPUSH"))]
+    assert pushed == [["SADD", "queues"], ["LPUSH", QUEUE]]
+    assert [each.split(" ")[:2] for each in seen if jid in each] == [
+        ["LPUSH", QUEUE],
+        ["HSET", INFLIGHT],
+    ]
+    assert [each.split(" ")[:2] for each in seen if each.startswith("HDEL")] == [["HDEL", INFLIGHT]]
+    features = ("forkq:unique", "forkq:marked", "forkq:totals:ends")
+    assert [each for each in seen if any(key in each for key in features)] == []
+
+
+def test_what_a_unique_job_costs_is_what_the_page_says(client: forkq.Client, redis: Redis) -> None:
+    index(unique_for=0).perform_async(7)
+    index().perform_async(7)
+    found: Any = redis.lrange(QUEUE, 0, -1)
+    page = (ROOT / "docs" / "unique.md").read_text()
+    [longer] = re.findall(r"payload is about (\d+) bytes longer", page)
+    [held] = re.findall(r"lock takes about (\d+) bytes", page)
+    assert len(found[0]) - len(found[1]) == pytest.approx(int(longer), abs=6)
+    [lock] = locks(redis)
+    assert redis.memory_usage(lock) == pytest.approx(int(held), rel=0.3)

@@ -19,6 +19,7 @@ local MOMENT = '\1'
 local unpack = table.unpack or unpack -- Lua 5.4 has the former
 local seconds, micros = unpack(redis.call('TIME'))
 local now = seconds + micros / 1000000 -- only compared and printed with %f
+started = seconds * 1000 + math.floor(micros / 1000)
 local replies, named, noted = { 1 }, {}, {}
 
 local function is_error(reply) return type(reply) == 'table' and reply.err end
