@@ -281,14 +281,23 @@ class Cancelled(BaseException):
 def decision_in(error: BaseException) -> JobDecision | None:
     """What the job has decided if it has raised ``error``: that itself, or a group (task
     groups make some) that has nothing but decisions. The one that ends more counts."""
-    found = [error]
-    while groups := [each for each in found if hasattr(each, "exceptions")]:
-        found = [each for each in found if each not in groups]
-        found += [each for group in groups for each in group.exceptions]
-    decisions = [each for each in found if isinstance(each, JobDecision)]
-    if not found or len(decisions) < len(found):
-        return None
-    return min(decisions, key=lambda each: (Dead, Discard, Snooze).index(type(each)))
+    found: list[Any] = [error]
+    decisions: list[JobDecision] = []
+    for each in found:
+        if isinstance(each, JobDecision):
+            decisions.append(each)
+        elif _is_group(each):
+            found += each.exceptions
+        else:
+            return None
+    kinds = (Dead, Discard, Snooze)  # an app may derive classes of its own
+    return next(each for kind in kinds for each in decisions if isinstance(each, kind))
+
+
+def _is_group(error: Any) -> bool:
+    """Whether it is a group of exceptions: Python's, or its backport to Python 3.10. Errors of
+    other libraries have an attribute ``exceptions``, too."""
+    return any(one.__name__ == "BaseExceptionGroup" for one in type(error).__mro__)
 
 
 def cancelled_in(error: BaseException) -> Cancelled | None:

@@ -178,6 +178,36 @@ def test_a_group_of_nothing_else_is_the_one_that_ends_more() -> None:
     assert decision_in(ValueError()) is None
 
 
+class _Unpayable(forkq.Dead):
+    """What an app makes of it."""
+
+
+class _SeveralFailures(Exception):
+    """What other libraries raise: ``exceptions`` is theirs."""
+
+    def __init__(self, exceptions: Any) -> None:
+        super().__init__("several")
+        self.exceptions = exceptions
+
+
+def test_a_class_that_an_app_derives_from_it_is_the_same_decision(
+    redis: Redis, redis_server: Server
+) -> None:
+    run(redis, redis_server, raises(_Unpayable("no account")), retry=25)
+    found, _ = scheduled(redis, "dead")
+    assert found["error_message"] == "no account"
+    assert handled == ["error", "death"]
+
+
+@pytest.mark.parametrize("exceptions", [None, 3, ["a text"], {"jid": "a text"}])
+def test_an_attribute_of_that_name_makes_no_group_of_an_error(
+    redis: Redis, redis_server: Server, exceptions: Any
+) -> None:
+    run(redis, redis_server, raises(_SeveralFailures(exceptions)), retry=25)
+    found, _ = scheduled(redis, "retry")
+    assert found["error_message"] == "several"
+
+
 def test_an_integration_refuses_it_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(JobDecision, "refusal", staticmethod(lambda: "a transaction is open"))
     for make in (lambda: forkq.Snooze(1), forkq.Discard, forkq.Dead):
