@@ -1,16 +1,19 @@
 """The commands of Redis that forkq's scripts and processes use, over values in this process.
 
-``test_store.py`` compares each of them with a real server, and so does ``make explore``. Time
-stands still: no key expires, and TIME is always the same.
+``test_store.py`` compares each of them with a real server, and so does ``make explore``. No key
+expires. The time is a value among the others, and changes only if the world changes it.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from math import isinf
 from typing import Any, Final, NamedTuple, TypeAlias
 
-MOMENT: Final = 1_700_000_000  # what TIME says, epoch seconds
+MOMENT: Final = 1_700_000_000  # what TIME says at the beginning, epoch seconds
+# Where a state has the time, once it is another one. No command can name this key.
+NOW: Final = b"(time)"
 
 
 class Refused(Exception):
@@ -255,14 +258,15 @@ def _smismember(keyspace: Keyspace, args: Args) -> list[int]:
 
 
 def _zadd(keyspace: Keyspace, args: Args) -> int:
-    only_new, rest = args[1].upper() == b"NX", list(args[1:])
-    if only_new:
+    option, rest = args[1].upper(), list(args[1:])
+    if option in (b"NX", b"LT"):
         del rest[0]
     scores = [_number(each) for each in rest[::2]]
     members = _made(keyspace, args[0], Scores)
     before = len(members)
     for score, member in zip(scores, rest[1::2], strict=True):
-        if not (only_new and member in members):
+        stays = option == b"NX" or (option == b"LT" and score >= members.get(member, score))
+        if not (member in members and stays):
             members[member] = score
     return len(members) - before
 
@@ -385,11 +389,18 @@ def _type(keyspace: Keyspace, args: Args) -> Ok:
 
 
 def _time(keyspace: Keyspace, args: Args) -> list[bytes]:
-    return [b"%d" % MOMENT, b"0"]
+    return [b"%d" % moment_of(keyspace.get(NOW)), b"0"]
+
+
+def moment_of(time: Any) -> int:
+    """Epoch seconds, of what a state has at ``NOW``."""
+    return MOMENT if time is None else int(time)
 
 
 def shown(number: float) -> bytes:
     """A score as Redis writes it."""
+    if isinf(number):
+        return repr(number).encode()
     return b"%d" % number if number == int(number) else repr(number).encode()
 
 

@@ -6,6 +6,7 @@ Each promise has a name and a sentence in ``PROMISES``. ``Violation`` names the 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from .programs import KEYS
@@ -27,9 +28,14 @@ PROMISES: Final = {
     "limit": "A fetch leaves no more jobs of a queue in progress than its limit.",
     "paused": "No fetch takes a job of a paused queue.",
     "rate": "No fetch takes a job of a queue whose rate has no token left.",
+    "token": "A job that was fetched and not run gives its token back, once; no other job does.",
     "blocking": "No fetch takes a job of a queue while one that blocks it has jobs in progress.",
     "innocent": "A job that neither fails nor kills is never buried.",
     "index": "A queue with suspects is named among those that have some.",
+    "marked": "A queue with a job that expires is named among those that the leader looks into.",
+    "expired": "A job that has expired is not begun.",
+    "in time": "Only a job that has expired, or would have by its next run, ends as expired.",
+    "counted": "A job that ends as expired or discarded, or snoozes, is counted as that, once.",
     "name": "A queue with jobs is named among the queues, unless the server refuses the name.",
     "awake": "A child that sleeps has nothing to take.",
     "nothing waits for ever": "From each state on, without more faults, all jobs can end or die.",
@@ -47,18 +53,26 @@ class Violation(Exception):
 
 class Ghost(NamedTuple):
     """What is remembered of a job. ``seen``: it has been in Redis. ``left``: it has ended or was
-    deleted, and is gone from there. ``well``: it has ended well. ``excused``: it may run again."""
+    deleted, and is gone from there. ``well``: it has ended well, or discarded itself. ``excused``:
+    it may run again. ``over``: it has expired. ``run``: of a job that expires, how far it has come
+    since it was fetched last: "", "begun", or "again" if it is to run again."""
 
     seen: bool = False
     left: bool = False
     well: bool = False
     excused: bool = False
+    over: bool = False
+    run: str = ""
 
 
+_HARMLESS: Final = ("good", "snoozes", "discards")
+_ENDS: Final = KEYS.totals("ends").encode()
+_MARKED: Final = KEYS.marked.encode()
 _JID: Final = re.compile(rb'"jid":"(\w+)"')
 _INFLIGHT: Final = re.compile(rb"\{queue:(.*)\}:inflight")
 _SUSPECTS: Final = re.compile(rb"\{queue:(.*)\}:suspects")
 _QUEUE: Final = re.compile(rb"queue:(.*)")
+_OF_QUEUE: Final = re.compile(rb"(?:\{queue:(.*)\}:\w+|queue:(.*))")
 
 
 def jid_of(payload: bytes) -> str:
@@ -97,7 +111,9 @@ class Fates:
         self._store = store
         self._jids = [job.jid for job in world.jobs]
         self._looks: dict[int, Look] = {}
-        self._innocent = {job.jid for job in world.jobs if job.nature == "good"}
+        self._innocent = {job.jid for job in world.jobs if job.nature in _HARMLESS}
+        self._natures = {job.jid: job.nature for job in world.jobs}
+        self._expiring = {job.jid for job in world.jobs if job.expires_in}
 
     def first(self, state: int) -> tuple[Ghost, ...]:
         places = self.look(state).places
@@ -132,6 +148,7 @@ class Fates:
         if guiltless := dead & self._innocent - self._deleted_by_person():
             raise Violation("innocent", f"Job {min(guiltless)} is in the dead set.")
         self._check_names(state)
+        self._check_marked(state, places)
         live = [jid for jid in places if jid not in dead]
         return Look(places, leases, in_flight, dead, not live)
 
@@ -152,21 +169,53 @@ class Fates:
                 if found and found[1] not in names and not is_refused:
                     raise Violation(promise, f"That of {found[1].decode()} is missing.")
 
+    def _check_marked(
+        self, state: dict[bytes, Frozen], places: dict[str, tuple[bytes, ...]]
+    ) -> None:
+        named = dict(state.get(_MARKED, ("zset", ()))[1])
+        for jid in self._expiring & places.keys():
+            found = _OF_QUEUE.fullmatch(places[jid][0])
+            if found and (found[1] or found[2]) not in named:
+                raise Violation("marked", f"That of job {jid} is missing.")
+
     # What happens
 
-    def begins(self, common: Common, part: Part, of: str) -> None:
+    def has_moment(self, common: Common) -> bool:
+        """Whether there is a job that will expire."""
+        return any(
+            ghost.seen and not ghost.left and not ghost.over
+            for jid, ghost in zip(self._jids, common.ghosts, strict=True)
+            if jid in self._expiring
+        )
+
+    def time_passed(self, common: Common) -> Common:
+        """The moments have come at which the jobs expire that have been pushed."""
+        for at, jid in enumerate(self._jids):
+            if jid in self._expiring and common.ghosts[at].seen:
+                common = _with_ghost(common, at, over=True)
+        return common
+
+    def begins(self, common: Common, part: Part, of: str) -> Common:
         """A process begins to perform a job."""
-        jid, _, alone = of.partition(" ")
-        ghost = common.ghosts[self._jids.index(jid)]
-        if alone and part.nonce != "solo":
+        jid, *flags = of.split(" ")
+        at = self._jids.index(jid)
+        ghost = common.ghosts[at]
+        if ghost.over:
+            raise Violation("expired", f"{part.name} runs job {jid}.")
+        if "alone" in flags and part.nonce != "solo":
             raise Violation("alone", f"{part.name} runs job {jid}.")
         if ghost.well and not ghost.excused:
             raise Violation("once", f"{part.name} runs job {jid} again.")
+        return _with_ghost(common, at, run="begun") if jid in self._expiring else common
 
     def ended(self, common: Common, of: str, how: str) -> Common:
         """A job ends: well, not well, or with its process."""
-        at = self._jids.index(of.partition(" ")[0])
-        return _with_ghost(common, at, well=True) if how == "ends" else common
+        jid = of.partition(" ")[0]
+        at = self._jids.index(jid)
+        if how in ("ends", "discards"):
+            return _with_ghost(common, at, well=True)
+        is_again = how in ("fails", "snoozes") and jid in self._expiring
+        return _with_ghost(common, at, run="again") if is_again else common
 
     def fault(self, common: Common, identity: str) -> Common:
         """A fault hits a child: its jobs may run again."""
@@ -188,6 +237,7 @@ class Fates:
         if before == common.store:
             return common
         seen, look = self.look(before), self.look(common.store)
+        common = self._with_new_leases(common, seen, look)
         name = part.name if part else "a late command"
         for at, jid in enumerate(self._jids):
             was, is_there = jid in seen.places, jid in look.places
@@ -199,28 +249,78 @@ class Fates:
                     raise Violation("no return", f"{name} brings job {jid} back.")
                 common = _with_ghost(common, at, seen=True, left=False)
             else:
-                if not ghost.well and name not in ("a person", "ruby"):
-                    raise Violation("nothing lost", f"{name} removes job {jid}.")
                 common = _with_ghost(common, at, left=True)
+        if name not in ("a person", "ruby"):
+            self._check_ends(before, common, seen, look, name)
         if part is None or part.is_child:
             self._check_rules(before, seen, look)
             common = self._count_tokens(common, seen, look)
         return common
 
+    def _with_new_leases(self, common: Common, seen: Look, look: Look) -> Common:
+        """A job that is fetched has not begun."""
+        for lease in look.leases.keys() - seen.leases.keys():
+            if (jid := look.leases[lease]) in self._expiring:
+                common = _with_ghost(common, self._jids.index(jid), run="")
+        return common
+
+    def _check_ends(self, before: int, common: Common, seen: Look, look: Look, name: str) -> None:
+        """A job leaves Redis for a reason, and is counted under it."""
+        counted = _counts(self._store.states[common.store])
+        counted.subtract(_counts(self._store.states[before]))
+        left = [jid for jid in self._jids if jid in seen.places and jid not in look.places]
+        expired = 0
+        for jid in left:
+            ghost = common.ghosts[self._jids.index(jid)]
+            if not ghost.well and not counted["expired"]:
+                raise Violation("nothing lost", f"{name} removes job {jid}.")
+            if not ghost.well and not ghost.over and ghost.run != "again":
+                raise Violation("in time", f"{name} ends job {jid}.")
+            # One that has ended well, and of which Redis was not told, may still expire.
+            expired += not ghost.well or (ghost.over and counted["expired"] > expired)
+        due = Counter(
+            expired=expired,
+            discarded=sum(self._natures[jid] == "discards" for jid in left),
+            snoozed=sum(self._has_snoozed(jid, seen, look) for jid in self._jids),
+        )
+        if any(counted[outcome] != due[outcome] for outcome in due):
+            raise Violation("counted", f"{name} counts {dict(+counted)}, and it is {dict(+due)}.")
+
+    def _has_snoozed(self, jid: str, seen: Look, look: Look) -> bool:
+        was, is_there = seen.places.get(jid, (b"",))[0], look.places.get(jid, (b"",))[0]
+        snoozes = self._natures[jid] == "snoozes"
+        return snoozes and was.endswith(b":inflight") and is_there == KEYS.schedule.encode()
+
     def _count_tokens(self, common: Common, seen: Look, look: Look) -> Common:
-        """Each job that was taken costs a token. One that is moved aside unrun gives it back."""
+        """Each job that was taken costs a token. One that is moved aside unrun, or has expired,
+        gives it back."""
         for name in self._world.rates:
             queue, spent = name.encode(), name in common.spent
             new = _of_queue(look, queue) - _of_queue(seen, queue)
             if len(new) > (0 if spent else 1):
                 raise Violation("rate", f"{len(new)} jobs of {name} were taken.")
-            gone = _of_queue(seen, queue) - _of_queue(look, queue)
-            aside = {KEYS.suspects(name).encode()}
-            back = any(aside.intersection(look.places.get(seen.leases[one], ())) for one in gone)
+            gone = {seen.leases[one] for one in _of_queue(seen, queue) - _of_queue(look, queue)}
+            back = any(self._is_unrun(common, jid, name, look) for jid in gone)
             spent = bool(new) or (spent and not back)
             changed = common.spent | {name} if spent else common.spent - {name}
             common = common._replace(spent=changed)
+            self._check_bucket(common, name)
         return common
+
+    def _is_unrun(self, common: Common, jid: str, queue: str, look: Look) -> bool:
+        """Whether a job without its lease was moved aside, or has ended, before it has begun."""
+        if jid not in look.places:
+            return jid in self._expiring and not common.ghosts[self._jids.index(jid)].run
+        return KEYS.suspects(queue).encode() in look.places[jid]
+
+    def _check_bucket(self, common: Common, name: str) -> None:
+        """The bucket of a rate with one token has it, or has it not."""
+        state = self._store.states[common.store]
+        found = state.get(KEYS.bucket(name).encode())
+        if found is not None:
+            tokens = int(float(found[1].split()[0]))
+            if tokens != (0 if name in common.spent else 1):
+                raise Violation("token", f"The bucket of {name} has {tokens}.")
 
     def _check_rules(self, before: int, seen: Look, look: Look) -> None:
         """What a fetch has taken, it was allowed to take."""
@@ -259,13 +359,21 @@ class Fates:
             raise Violation("awake", f"{part.name} could take job {jid_of(reply[5])}.")
 
 
+def _counts(state: dict[bytes, Frozen]) -> Counter[str]:
+    """How many jobs have ended in each way."""
+    counts: Counter[str] = Counter()
+    for field, count in state.get(_ENDS, ("hash", ()))[1]:
+        counts[field.rpartition(b"|")[2].decode()] += int(count)
+    return counts
+
+
 def _of_queue(look: Look, queue: bytes) -> set[bytes]:
     """The leases of a queue."""
     key = KEYS.inflight(queue.decode()).encode()
     return {lease for lease, jid in look.leases.items() if key in look.places.get(jid, ())}
 
 
-def _with_ghost(common: Common, at: int, **changes: bool) -> Common:
+def _with_ghost(common: Common, at: int, **changes: Any) -> Common:
     ghosts = common.ghosts
     ghost = ghosts[at]._replace(**changes)
     return common._replace(ghosts=(*ghosts[:at], ghost, *ghosts[at + 1 :]))

@@ -21,9 +21,10 @@ from forkq.child.fetch_turn import FetchParts, make_fetch
 from forkq.child.processor import Processor
 from forkq.child.time_limits import TimeLimits
 from forkq.clock.due_jobs import DueJobMover
+from forkq.clock.expired_jobs import ExpiredJobs
 from forkq.clock.sweep import Sweep
 from forkq.config.capsule import Capsule
-from forkq.errors import ServerUnavailable
+from forkq.errors import Discard, ServerUnavailable, Snooze
 from forkq.limits.rules import Rulebook, Rules
 from forkq.master.rescue import DeadChild, Rescue
 from forkq.registry import JobSpec
@@ -37,7 +38,7 @@ from forkq.store.recovery import Recovery
 from forkq.store.route import Access, EncodedJob
 from forkq.wire.keys import Keys
 from forkq.wire.lease import UnitOfWork, is_solo
-from forkq.wire.marks import is_suspect
+from forkq.wire.marks import SNOOZED, is_suspect
 from forkq.wire.payload import PayloadBounds, loads
 
 from .talk import CLOCK, Ask, ModelConnection, Program, Talk
@@ -95,15 +96,23 @@ def _channel(talk: Talk) -> RedisChannel:
 
 class Child(Program):
     """A child with one thread that performs. ``capacity``: how many jobs it leases at a time; one
-    is performed, the others are ready. A ``solo`` child is the only one of its tree."""
+    is performed, the others are ready. A ``solo`` child is the only one of its tree. ``timed``: the
+    time of day can change."""
 
     def __init__(
-        self, queues: Sequence[str], rules: Mapping[str, Rules], *, solo: bool, capacity: int = 1
+        self,
+        queues: Sequence[str],
+        rules: Mapping[str, Rules],
+        *,
+        solo: bool,
+        timed: bool,
+        capacity: int = 1,
     ) -> None:
         self.name = "solo child" if solo else "child"
         self._queues = queues
         self._rules = rules
         self._solo = solo
+        self.is_timed = timed
         self._capacity = capacity
         self._processor: Processor | None = None
 
@@ -169,11 +178,18 @@ def _ignore(error: BaseException, meaning: str) -> None:
 @contextmanager
 def _performing(talk: Talk, unit: UnitOfWork) -> Iterator[None]:
     """Within it the job of ``unit`` asks the world how it ends."""
-    flag = " alone" if is_suspect(loads(unit.payload).get("forkq")) else ""
+    marks = loads(unit.payload).get("forkq")
+    flags = [" alone"] if is_suspect(marks) else []
+    flags += [" snoozed"] if isinstance(marks, dict) and SNOOZED in marks else []
 
     def perform(jid: str) -> None:
-        if talk.ask(Ask("perform", jid + flag)) == "fails":
+        how = talk.ask(Ask("perform", jid + "".join(flags)))
+        if how == "fails":
             raise RuntimeError("the job fails")
+        if how == "snoozes":
+            raise Snooze(5)
+        if how == "discards":
+            raise Discard
 
     spec = JobSpec(CLASS, lambda view: perform, where="tests.model")
     with mock.patch.dict(registry._jobs, {CLASS: spec}):
@@ -203,9 +219,17 @@ def knowledge(fetch: FetchParts, capacity: int) -> object:
     """All that a child knows between two steps of its fetcher."""
     pace: Any = fetch.fetcher._pace
     parts = (fetch.leases, fetch.channel, fetch.fetcher, fetch.ends.held)
+    endings = fetch.leases.endings.moving.values()
+    calls = tuple(repr(ending.make().arguments) for ending in endings)
     prepared = fetch.channel._prepared
     fetch_made = prepared[1] if prepared and fetch.channel._has_report else b""
-    return (*map(_frozen, parts), fetch_made, min(pace._misses, 1), min(pace.fitting, capacity))
+    return (
+        *map(_frozen, parts),
+        calls,
+        fetch_made,
+        min(pace._misses, 1),
+        min(pace.fitting, capacity),
+    )
 
 
 def _frozen(value: Any) -> Any:
@@ -267,6 +291,9 @@ class DueJobs(Program):
 
     name = "clock"
 
+    def __init__(self, *, timed: bool) -> None:
+        self.is_timed = timed
+
     def run(self, talk: Talk) -> None:
         connection = ModelConnection(talk)
         mover = DueJobMover(KEYS, connection)
@@ -278,6 +305,31 @@ class DueJobs(Program):
                 mover.load(watch=False)
                 while mover.next_due() is not None:
                     mover.work()
+            except (*ConnectionLost, RedisError):
+                connection.close()
+
+
+class LeaderLook(Program):
+    """The part of the clock that looks into queues with marked jobs. After an error it goes on with
+    the look that it has begun."""
+
+    name = "leader"
+    is_timed = True
+
+    def run(self, talk: Talk) -> None:
+        connection = ModelConnection(talk)
+        jobs = ExpiredJobs(KEYS, connection, LOG)
+        while True:
+            talk.checkpoint(lambda: (connection.connected, _frozen(jobs._look)))
+            if jobs._look is None:
+                talk.ask(Ask("look"))
+            try:
+                connection.connect()
+                jobs.load(watch=False)
+                if jobs.next_due() is not None:
+                    jobs.work()
+                while jobs._look is not None:
+                    jobs.work()
             except (*ConnectionLost, RedisError):
                 connection.close()
 

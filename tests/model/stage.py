@@ -13,8 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from .commands import MOMENT, NOW, moment_of
 from .ghosts import Fates, Ghost, Violation
 from .programs import KEYS, ORDINARY, SOLO
 from .store import REFUSALS, Refusal, Store, packed
@@ -211,6 +213,8 @@ class Stage:
         """Late commands arrive; and time passes: a queue has a token again."""
         events = [Event(-1, "late", at) for at in range(len(turn.common.late))]
         events += [Event(-1, "token", queue) for queue in sorted(turn.common.spent)]
+        if self.fates.has_moment(turn.common) and not self._is_later(turn.common):
+            events.append(Event(-1, "time"))
         return Choices([(event, self._try(turn, event)) for event in events])
 
     def _events(self, turn: Turn) -> Iterator[Event]:
@@ -245,7 +249,9 @@ class Stage:
         state = self.store.states[turn.common.store]
         if request.what == "perform":
             nature = self._natures[request.of.partition(" ")[0]]
-            yield {"good": "ends", "fails": "fails", "poison": "dies"}[nature]
+            if nature == "snoozes" and request.of.endswith(" snoozed"):
+                nature = "good"
+            yield {"good": "ends", "poison": "dies"}.get(nature, nature)
         elif request.what == "death":
             yield from turn.around
         elif request.what == "pop":
@@ -258,6 +264,10 @@ class Stage:
         state = self.store.states[turn.common.store]
         if request.what == "due":
             return b"retry" in state or b"schedule" in state
+        if request.what == "look":
+            # The first moments have come together. Later ones are at most a minute away.
+            has_moment = any(score < inf for _, score in state.get(b"forkq:marked", ("", ()))[1])
+            return has_moment and self._is_later(turn.common)
         if request.what == "sweep":
             leases = self.fates.leases(turn.common.store)
             return bool({lease.rpartition(b"/")[0] for lease in leases}.difference(turn.around))
@@ -297,6 +307,10 @@ class Stage:
     def _has_lease(self, turn: Turn) -> bool:
         owner = self._identity(turn.number, turn.actor).encode() + b"/"
         return any(lease.startswith(owner) for lease in self.fates.leases(turn.common.store))
+
+    def _is_later(self, common: Common) -> bool:
+        """Whether the moments have come at which jobs expire."""
+        return NOW in self.store.states[common.store]
 
     def _has_suspects(self, common: Common) -> bool:
         index = self.store.states[common.store].get(b"forkq:suspects", ("set", ()))[1]
@@ -420,6 +434,8 @@ class Stage:
             self._serve_late(turn, event.detail)
         elif what == "token":
             self._give_token(turn, event.detail)
+        elif what == "time":
+            self._pass_time(turn)
         elif what in ("lose request", "lose reply", "late loss"):
             self._cut(turn, what)
         elif what in ("kill", "late kill"):
@@ -470,12 +486,17 @@ class Stage:
             elif isinstance(request, Take) and actor.stream:
                 answer = self.items.values[actor.stream[0]]
                 turn.put(stream=actor.stream[1:])
+            elif isinstance(request, Ask) and request.what == "time":
+                answer = moment_of(self.store.states[turn.common.store].get(NOW, ("", None))[1])
+                turn.seen |= {NOW}
+                assert turn.common.store >= 0, "a report alone makes no process look at the time"
             elif isinstance(request, Ask) and request.what in _NOTES:
                 self.fates.told(turn.common, request)
                 turn.rescued += (request.of,) if request.what == "rescued" else ()
             else:
                 if isinstance(request, Ask) and request.what == "perform":
-                    self.fates.begins(turn.common, self.parts[turn.number], request.of)
+                    part = self.parts[turn.number]
+                    turn.common = self.fates.begins(turn.common, part, request.of)
                     turn.begins = request.of.partition(" ")[0]
                 return
             self._answered(turn, answer)
@@ -522,6 +543,16 @@ class Stage:
         """The bucket of the queue is full again, so its key expires."""
         turn.common = turn.common._replace(spent=turn.common.spent - {queue})
         self._run(turn, packed(("DEL", KEYS.bucket(queue))))
+
+    def _pass_time(self, turn: Turn) -> None:
+        """All moments come at which a job expires. Meanwhile each rate has its tokens again."""
+        for queue in sorted(turn.common.spent):
+            self._give_token(turn, queue)
+        state = dict(self.store.states[turn.common.store])
+        state[NOW] = ("string", b"%d" % (MOMENT + _LATER))
+        common = turn.common._replace(store=self.store.number_of(state))
+        turn.common = self.fates.time_passed(common)
+        turn.changed |= {NOW}
 
     def _cut(self, turn: Turn, how: str) -> None:
         wire = turn.actor.wire
@@ -631,6 +662,8 @@ class Stage:
         return self.commands.number((command, tracked))
 
 
+# Seconds after which each job has expired that was there before.
+_LATER: Final = 1000
 # What a process tells the world, and does not wait for an answer.
 _NOTES: Final = ("rescued", "pushed", "unknown", "not pushed", "act in vain")
 

@@ -6,6 +6,7 @@ value, in order, so that two equal states are equal.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
@@ -18,6 +19,7 @@ from forkq.store.scripts import Script
 from .commands import (
     ADDITIONS,
     COMMANDS,
+    NOW,
     READS,
     Keyspace,
     Ok,
@@ -38,6 +40,10 @@ REFUSALS: Final = ("OOM", "READONLY", "NOPERM")
 _OOM: Final = "OOM command not allowed when used memory > 'maxmemory'."
 _NOPERM: Final = "NOPERM this user has no permissions to run the 'sadd' command"
 _READONLY: Final = "READONLY You can't write against a read only replica."
+
+
+# What a script sees in the place of JSON's null.
+_NULL: Final = object()
 
 
 class Reply(NamedTuple):
@@ -91,6 +97,8 @@ class _Run:
         """One command. Raises Refused."""
         handler, keys = COMMANDS[name]
         self.seen.update(args if keys < 0 else args[:keys])
+        if name == b"TIME":
+            self.seen.add(NOW)
         if name not in READS:
             if self.refusal == "READONLY":
                 raise Refused(_READONLY)
@@ -184,6 +192,7 @@ class Lua:
         self._run: _Run | None = None
         redis = {b"call": self._call, b"pcall": self._pcall}
         self._runtime.globals()[b"redis"] = self._table(redis)
+        self._runtime.globals()[b"cjson"] = self._table({b"decode": self._decoded})
         self._compile = self._runtime.eval(
             b"function(text) return assert(loadstring(text, 'script')) end"
         )
@@ -212,6 +221,21 @@ class Lua:
         except Refused as error:
             return self._table({b"err": str(error).encode()})
 
+    def _decoded(self, text: bytes) -> Any:
+        return self._json_to_lua(json.loads(text))
+
+    def _json_to_lua(self, value: Any) -> Any:
+        if value is None:
+            return _NULL
+        if isinstance(value, str):
+            return value.encode()
+        if isinstance(value, list):
+            return self._table([self._json_to_lua(each) for each in value])
+        if isinstance(value, dict):
+            pairs = ((name.encode(), self._json_to_lua(each)) for name, each in value.items())
+            return self._table(dict(pairs))
+        return value
+
     def _to_lua(self, reply: Any) -> Any:
         if isinstance(reply, Ok):
             return self._table({b"ok": reply.text})
@@ -232,7 +256,14 @@ class Lua:
             raise Refused(value[b"err"].decode())
         if value[b"ok"] is not None:
             return Ok(value[b"ok"])
-        return [self._from_lua(each) for each in _until_nil(value)]
+        return [self._element(each) for each in _until_nil(value)]
+
+    def _element(self, value: Any) -> Any:
+        """An error in a list is one of its elements."""
+        try:
+            return self._from_lua(value)
+        except Refused as error:
+            return error
 
 
 def _until_nil(table: Any) -> Iterable[Any]:

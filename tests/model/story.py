@@ -39,6 +39,10 @@ _VERBS = {
     "jobs_move": "moves jobs",
     "rules_change": "changes the rules",
     "set_add": "adds to a set",
+    "push": "pushes marked jobs",
+    "end": "ends the job",
+    "expired_jobs": "ends expired jobs in a list",
+    "marked_look": "notes when to look again",
 }
 
 
@@ -65,6 +69,8 @@ def _sentence(stage: Stage, now: Situation, event: Event) -> str:
         return f"a late command arrives: {_command(stage, now, command, '')}"
     if event.what == "token":
         return f"time passes: queue {event.detail} has a token again"
+    if event.what == "time":
+        return "time passes: what was to expire has expired"
     who, actor = stage.parts[event.actor].name, stage.actor(now, event.actor)
     if event.what in _SAYS:
         return f"{who} {_SAYS[event.what]}{_sent(stage, now, event)}"
@@ -87,7 +93,7 @@ def _sent(stage: Stage, now: Situation, event: Event) -> str:
 def _answer(stage: Stage, now: Situation, event: Event) -> str:
     request, answer = stage.request(event.actor, stage.actor(now, event.actor)), event.detail
     of = getattr(request, "of", "")
-    if answer in ("ends", "fails"):
+    if answer in ("ends", "fails", "snoozes", "discards"):
         return f"performs job {of}, which {answer}"
     if answer == "dies":
         return f"performs job {of}, which kills it"
@@ -96,6 +102,7 @@ def _answer(stage: Stage, now: Situation, event: Event) -> str:
     what = getattr(request, "what", "")
     said = {"push": f"pushes job {of}", "act": of, "death": f"hears that {answer[0]} has died"}
     said |= {"due": "wakes up for due jobs", "sweep": "begins", "pop": f"pops from {answer}"}
+    said |= {"look": "begins a look into a queue"}
     return said.get(what, f"goes on after a pause ({what})")
 
 

@@ -19,8 +19,9 @@ from unittest import mock
 import hiredis
 
 from forkq.child import processor, time_limits
+from forkq.child.failure import retry
 from forkq.child.fetch import channel, fetcher, queues
-from forkq.clock import due_jobs
+from forkq.clock import due_jobs, expired_jobs
 from forkq.store.connection import RedisConnection
 from forkq.store.redis_py import exceptions
 from forkq.wire import times
@@ -30,6 +31,8 @@ from .commands import MOMENT, Ok, Refused
 _START: Final = 1e6  # of the steady clocks
 # Seconds: after it a child compares its leases with Redis though nothing has failed.
 _LONG: Final = 130.0
+# Seconds after which all is due that a process has put off, and nothing has expired yet.
+_SOON: Final = 300.0
 
 
 class Send(NamedTuple):
@@ -74,10 +77,21 @@ class Suspended(BaseException):
 
 
 class Clock:
-    """The clocks of the process that runs. A sleep moves them on."""
+    """The clocks of the process that runs. A sleep moves the steady one on. The time of day is
+    that of the server; only in worlds in which jobs expire does it ever change, and there a process
+    asks for it (``timed``) each time that it looks."""
 
     def __init__(self) -> None:
         self.now = _START
+        self.timed: Talk | None = None
+
+    def time(self) -> float:
+        """Epoch seconds."""
+        return float(self.timed.ask(Ask("time")) if self.timed else MOMENT) + 1e-6
+
+    def time_for_due_jobs(self) -> float:
+        """A time at which all that has a time is due: see docs/proof.md."""
+        return self.time() + _SOON if self.timed else 2.0 * MOMENT + 0.5
 
     def sleep(self, seconds: float) -> None:
         """Time passes for this process alone."""
@@ -253,6 +267,8 @@ class Program:
     makes in ``run``."""
 
     name = ""
+    # Whether it looks at a time of day that changes.
+    is_timed = False
 
     def run(self, talk: Talk) -> None:
         raise NotImplementedError
@@ -299,7 +315,7 @@ class Process:
     def _find(self, answers: tuple[Any, ...], before: Node | None) -> int:
         self.runs += 1
         program, talk = self._make(), Talk(answers)
-        CLOCK.now = _START
+        CLOCK.now, CLOCK.timed = _START, talk if program.is_timed else None
         random.seed(1)
         try:
             program.run(talk)
@@ -351,7 +367,9 @@ def model_time() -> Iterator[None]:
         (time, "sleep", CLOCK.sleep),
         (time, "time", lambda: float(MOMENT)),
         (times, "follow", lambda stamp, at: None),
-        (due_jobs, "now", lambda: 2.0 * MOMENT + 0.5),
+        *((module, "now", CLOCK.time) for module in (processor, retry, expired_jobs)),
+        (due_jobs, "now", CLOCK.time_for_due_jobs),
+        (expired_jobs, "monotonic", CLOCK.monotonic),
         (random, "uniform", lambda least, most: (least + most) / 2),
         (secrets, "token_hex", lambda size: "0" * 2 * size),
         (os, "urandom", bytes),

@@ -10,7 +10,11 @@ from .explorer import explore
 from .world import World
 
 # The others differ from one of these in numbers only, or take long.
-LONG = (worlds.RATE_AND_LOSS, worlds.PERMITS, worlds.DEATHS_IN_TWO, worlds.TWO_FAILURES)
+LONG = (
+    *(worlds.RATE_AND_LOSS, worlds.PERMITS, worlds.DEATHS_IN_TWO, worlds.TWO_FAILURES),
+    *(worlds.EXPIRY_AND_LOSS, worlds.EXPIRY_AND_DEATH, worlds.TWO_EXPIRE, worlds.EXPIRY_PAUSED),
+    *(worlds.EXPIRY_AT_LIMIT, worlds.TOO_LATE),
+)
 WORLDS = [world for world in worlds.SMALL if world not in LONG]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
+from forkq.features import marked
 from forkq.limits.rules import Rules
 from forkq.store.route import EncodedJob
 from forkq.units import plural
@@ -18,6 +19,7 @@ from .programs import (
     Action,
     Child,
     DueJobs,
+    LeaderLook,
     Master,
     Person,
     Pusher,
@@ -26,15 +28,16 @@ from .programs import (
 )
 from .talk import Process, Program
 
-Nature: TypeAlias = Literal["good", "fails", "poison"]
+Nature: TypeAlias = Literal["good", "fails", "poison", "snoozes", "discards"]
 Fault: TypeAlias = Literal["kill", "late kill", "lose", "late loss", "OOM", "READONLY", "NOPERM"]
 
 
 @dataclass(frozen=True)
 class Job:
-    """One job. ``nature``: it ends well, fails each time, or kills each process that performs it.
-    ``retries`` before it is dead. ``more``: other keys of its payload. Without ``pushed`` it is in
-    Redis at the beginning."""
+    """One job. ``nature``: it ends well, fails each time, kills each process that performs it,
+    snoozes once and then ends well, or discards itself. ``retries`` before it is dead. ``more``:
+    other keys of its payload. ``expires_in``: seconds; 0: it does not expire. ``at``: for when it
+    is scheduled, if it is. Without ``pushed`` it is in Redis at the beginning."""
 
     jid: str
     queue: str = "a"
@@ -42,10 +45,12 @@ class Job:
     retries: int = 0
     pushed: bool = True
     more: Mapping[str, Any] = field(default_factory=dict)
+    expires_in: float = 0
+    at: float | None = None
 
     @property
     def encoded(self) -> EncodedJob:
-        job = {
+        job: dict[str, Any] = {
             "class": CLASS,
             "args": [self.jid],
             "queue": self.queue,
@@ -54,13 +59,17 @@ class Job:
             "created_at": MOMENT + 0.5,
             **self.more,
         }
-        return EncodedJob(self.jid, self.queue, None, dumps(job))
+        made = marked.Completed()
+        if self.expires_in:
+            job["forkq"] = {**job.pop("forkq", {}), "needs": {"expires_in": self.expires_in}}
+            made = marked.complete(job, self.at)
+        return EncodedJob(self.jid, self.queue, self.at, dumps(job), 0, *made)
 
 
 @dataclass(frozen=True)
 class World:
     """What a world has. ``children``: the capacity of each ordinary child. ``faults``: what may go
-    wrong, and how often in all."""
+    wrong, and how often in all. ``leader``: it looks into the queues with marked jobs."""
 
     name: str
     jobs: Sequence[Job]
@@ -69,6 +78,7 @@ class World:
     rules: Mapping[str, Rules] = field(default_factory=dict)
     solo: bool = False
     clock: bool = False
+    leader: bool = False
     sweep: bool = False
     hasty: bool = False  # the sweep does not wait for the master's rescue
     ruby: bool = False
@@ -83,10 +93,17 @@ class World:
         return frozenset(name for name, rules in self.rules.items() if rules.rate is not None)
 
     @property
+    def is_timed(self) -> bool:
+        """Whether the time of day can change: once all moments come at which a job expires."""
+        return any(job.expires_in for job in self.jobs)
+
+    @property
     def shown(self) -> str:
         """What it has, for people."""
-        jobs = Counter(job.nature for job in self.jobs)
-        more = ("solo", "clock", "sweep", "ruby", "person")
+        jobs = Counter(
+            f"{job.nature} with an expiry" if job.expires_in else job.nature for job in self.jobs
+        )
+        more = ("solo", "clock", "leader", "sweep", "ruby", "person")
         parts = [
             plural(len(self.children), "child", "children"),
             *(name for name in more if getattr(self, name)),
@@ -127,21 +144,25 @@ def _process(key: Any, make: Callable[[], Program]) -> Process:
 def parts_of(world: World) -> Iterator[Part]:
     """The roles of its actors, in their order."""
     queues, rules = tuple(world.queues), tuple(sorted(world.rules.items()))
+    timed = world.is_timed
     for at, capacity in enumerate(world.children):
         make = lambda capacity=capacity: Child(  # noqa: E731
-            queues, world.rules, solo=False, capacity=capacity
+            queues, world.rules, solo=False, timed=timed, capacity=capacity
         )
         nonce = "ab"[at] * 10
-        process = _process(("child", queues, repr(rules), capacity), make)
+        process = _process(("child", queues, repr(rules), timed, capacity), make)
         yield Part(f"child {'AB'[at]}", process, f"vm:1:{nonce}%02d", nonce)
     if world.solo:
         process = _process(
-            ("solo", queues, repr(rules)), lambda: Child(queues, world.rules, solo=True)
+            ("solo", queues, repr(rules), timed),
+            lambda: Child(queues, world.rules, solo=True, timed=timed),
         )
         yield Part("the solo child", process, "vm:1:soloeeeee%03d", "solo")
     yield Part("the master", _process(("master", queues), lambda: Master(queues)))
     if world.clock:
-        yield Part("the clock", _process("clock", DueJobs))
+        yield Part("the clock", _process(("clock", timed), lambda: DueJobs(timed=timed)))
+    if world.leader:
+        yield Part("the leader", _process("leader", LeaderLook))
     if world.sweep:
         yield Part("the sweep", _process("sweep", SweepClock))
     if world.ruby:

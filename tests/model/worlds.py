@@ -11,6 +11,7 @@ from forkq.api.queue import Queue
 from forkq.limits.rules import Rate, Rules
 from forkq.servers import Server
 
+from .commands import MOMENT
 from .programs import KEYS, Action
 from .world import Fault, Job, World
 
@@ -176,6 +177,51 @@ TWO_FAILURES = World(
 )
 
 
+# A job of which the world lets the moment come at which it expires.
+EXPIRING: Final = Job("1", expires_in=600)
+RETRIED: Final = Job("1", nature="fails", retries=1, expires_in=600)
+# A plain job with the same text in another place of its payload.
+LOOKALIKE: Final = Job("2", more={"meta": {"needs": {"expires_at": 1}}})
+EXPIRY = World("an expiry", [EXPIRING, LOOKALIKE], leader=True)
+EXPIRY_AND_LOSS = World(
+    "an expiry and a loss", [EXPIRING], leader=True, faults=("lose",), most_faults=1
+)
+EXPIRY_PAUSED = World("an expiry in a paused queue", [EXPIRING], leader=True, person=[PAUSE])
+PAUSE_AND_LOSS = World(
+    "an expiry in a paused queue, and a loss",
+    [EXPIRING],
+    leader=True,
+    person=[PAUSE],
+    faults=("lose",),
+    most_faults=1,
+)
+TWO_EXPIRE = World("two that expire", [EXPIRING, Job("2", expires_in=600)], leader=True)
+TOO_LATE = World(
+    "a retry that would come too late",
+    [Job("1", nature="fails", retries=1, expires_in=10)],
+    rules={"a": ONE_IN_TWO_SECONDS},
+    faults=("lose",),
+    most_faults=1,
+)
+RETRY_EXPIRES = World("a retry that expires", [RETRIED], clock=True, leader=True)
+SCHEDULED = World(
+    "a scheduled job that expires",
+    [Job("1", expires_in=600, at=MOMENT + 100.0)],
+    clock=True,
+    leader=True,
+)
+EXPIRY_AT_LIMIT = World("an expiry at a limit", [EXPIRING, SECOND], (1, 1), rules={"a": LIMIT_1})
+EXPIRY_AT_RATE = World("an expiry and a rate", [EXPIRING, SECOND], rules={"a": ONE_IN_TWO_SECONDS})
+EXPIRY_AND_DEATH = World(
+    "an expiry and a death", [EXPIRING], solo=True, leader=True, faults=("kill",), most_faults=1
+)
+SNOOZING: Final = Job("1", nature="snoozes")
+DISCARDED: Final = Job("1", nature="discards")
+SNOOZE = World("a snooze", [SNOOZING], clock=True, faults=("lose",), most_faults=1)
+DISCARD = World(
+    "a discard", [DISCARDED], rules={"a": ONE_IN_TWO_SECONDS}, faults=("lose",), most_faults=1
+)
+
 NAMELESS = World("a name refused", [GOOD, SECOND], faults=("NOPERM",), most_faults=1)
 DAMAGED_NAMES = World(
     "damaged names", [GOOD, SECOND], clock=True, stored=[("SET", KEYS.queues, "?")]
@@ -195,6 +241,8 @@ SMALL: Final = (
     *(ALONE, SUSPECTS, TWO_SUSPECTS, PAUSES, LIMITS, SECOND_LIFE, DELETED, MOVED, CLEARED, RUBY),
     *(EACH_FAULT, RATE, RATE_AND_LOSS, RATE_ALONE, SUSPECT_AT_LIMIT, BLOCKS_AND_FAILS),
     *(TWO_FAILURES, PERMITS, DEATHS_IN_TWO, NAMELESS, DAMAGED_NAMES),
+    *(EXPIRY, EXPIRY_AND_LOSS, EXPIRY_PAUSED, TWO_EXPIRE, TOO_LATE, RETRY_EXPIRES, SCHEDULED),
+    *(EXPIRY_AT_LIMIT, EXPIRY_AT_RATE, EXPIRY_AND_DEATH, SNOOZE, DISCARD),
 )
 ALL_TOGETHER: Final = _all_together("all together", Job("2", "b"), [RETRY_DEAD])
 
@@ -213,6 +261,57 @@ LARGE: Final = (
         *([GOOD], (1,)),
         solo=True, sweep=True, faults=USUAL_FAULTS, most_faults=2,
     ),
+    PAUSE_AND_LOSS,
+    World(
+        "an expiry at a rate, and a loss",
+        *([EXPIRING, SECOND], (1,)),
+        rules={"a": ONE_IN_TWO_SECONDS}, faults=("lose", "late loss"), most_faults=1,
+    ),
+    World(
+        "an expiry at a limit, and a loss",
+        *([EXPIRING, SECOND], (1, 1)),
+        rules={"a": LIMIT_1}, leader=True, faults=("lose",), most_faults=1,
+    ),
+    World(
+        "an expiry, a death and a pause",
+        *([EXPIRING], (1,)),
+        solo=True, leader=True, person=[PAUSE], faults=("kill",), most_faults=1,
+    ),
+    World(
+        "a poison job that expires",
+        *([Job("1", nature="poison", more=ONE_CRASH, expires_in=600), SECOND], (2,)),
+        solo=True, leader=True,
+    ),
+    World(
+        "moved jobs that expire",
+        *([EXPIRING, SECOND], (1,), ("a", "b")),
+        leader=True, person=[MOVE],
+    ),
+    World(
+        "a snooze that expires",
+        *([Job("1", nature="snoozes", expires_in=600)], (1,)),
+        clock=True, leader=True, faults=("lose",), most_faults=1,
+    ),
+    World(
+        "each usual fault, an expiry",
+        *([EXPIRING], (1,)),
+        solo=True, sweep=True, leader=True, faults=USUAL_FAULTS, most_faults=1,
+    ),
+    World(
+        "each usual fault, a retry that expires",
+        *([RETRIED], (1,)),
+        solo=True, sweep=True, clock=True, leader=True, faults=USUAL_FAULTS, most_faults=1,
+    ),
+    World(
+        "each usual fault, a snooze",
+        *([SNOOZING], (1,)),
+        solo=True, sweep=True, clock=True, faults=USUAL_FAULTS, most_faults=1,
+    ),
+    World(
+        "each usual fault, a discard",
+        *([DISCARDED], (1,)),
+        solo=True, sweep=True, faults=USUAL_FAULTS, most_faults=1,
+    ),
     _all_together("all together, one fails", Job("2", "b", "fails", 1), [RETRY_DEAD]),
     _all_together("all together, paused", Job("2", "b"), [PAUSE, RESUME]),
     _all_together(
@@ -223,12 +322,16 @@ LARGE: Final = (
 # Too large to be looked at in full: ``make explore`` walks through it at random.
 WIDE: Final = World(
     "wide",
-    [Job("1"), Job("2", nature="poison", more=ONE_CRASH), Job("3", "b", "fails", 1)],
+    [
+        *(Job("1"), Job("2", nature="poison", more=ONE_CRASH), Job("3", "b", "fails", 1)),
+        *(Job("4", "b", expires_in=600), Job("5", nature="snoozes"), Job("6", nature="discards")),
+    ],
     (1, 2),
     ("a", "b"),
     {"a": LIMIT_1, "b": LIMIT_1},
     solo=True,
     clock=True,
+    leader=True,
     sweep=True,
     person=[PAUSE, RESUME, RETRY_DEAD],
     faults=USUAL_FAULTS,
