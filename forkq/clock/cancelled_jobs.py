@@ -194,17 +194,19 @@ class _Pass:
         if not known:
             return 0
         keys, arguments = self._keys.of_removals(key), list(place)
-        for payload, job, _ in known:
-            text = self._effects(payload, job, keys)
+        for payload, job, field in known:
+            text = self._effects(payload, job, keys, of_class=is_of_class(field))
             arguments += (payload, f"0 {text}", "cancelled", "", name_of(job))
         done = self._connection.script(JOBS_MOVE, keys, arguments)
         self.ended += done.count(_REMOVED)
         return int(done.count(_REMOVED))
 
-    def _effects(self, payload: bytes, job: Payload, keys: list[str]) -> str:
-        """What happens together with the end of a job, for a script whose keys are ``keys``."""
+    def _effects(self, payload: bytes, job: Payload, keys: list[str], *, of_class: bool) -> str:
+        """What happens together with the end of a job, for a script whose keys are ``keys``. A job
+        of a cancelled class has no note, and is not remembered: there may be a million."""
         asked = effects_in(self._keys, payload, "cancelled")
-        asked += cancel.effects(self._keys, str(job.get("jid") or ""))
+        if not of_class:
+            asked += cancel.effects(self._keys, str(job.get("jid") or ""))
         return packed(asked, keys, self._keys.totals("ends"))
 
     def _queues(self) -> list[str]:

@@ -63,7 +63,7 @@ local function page_of_list()
     for _, payload in ipairs(part) do
       page[#page + 1], bytes_left = payload, bytes_left - #payload
     end
-    step = math.min(128, 2 * step)
+    step = math.min(512, 2 * step)
   end
   local behind = size - from - #page
   return page, { behind > 0 and tostring(from + #page) or '', behind, #page, page[1] or '' }
