@@ -312,9 +312,10 @@ def caused_by_shutdown(error: BaseException) -> bool:
 
 
 def led_to(error: BaseException) -> Iterator[BaseException]:
-    """``error`` and, after it, what it was raised from or while handling, each once."""
+    """``error`` and, after it, what it was raised from or while handling, and what is in a group,
+    each once."""
     seen: set[int] = set()
-    pending: list[BaseException | None] = [error]
+    pending: list[Any] = [error]
     while pending:
         link = pending.pop()
         if link is None or id(link) in seen:
@@ -322,6 +323,8 @@ def led_to(error: BaseException) -> Iterator[BaseException]:
         yield link
         seen.add(id(link))
         pending += [link.__context__, link.__cause__]
+        if _is_group(link):
+            pending += link.exceptions
 
 
 def file_error(text: str, error: OSError) -> ForkqError:

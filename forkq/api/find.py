@@ -20,6 +20,7 @@ from .running import in_sidekiq
 Cancellation: TypeAlias = Literal["removed", "asked", "unknown", "pending"]
 
 _LOOK_EVERY: Final = 0.05  # seconds
+_LONGEST: Final = 1e9  # seconds; a larger number is a time stamp by mistake
 # The answer of several shards is the first of these that one of them gives.
 _STRONGEST_FIRST: Final[tuple[Cancellation, ...]] = ("removed", "asked", "pending", "unknown")
 
@@ -130,6 +131,7 @@ def cancel(
     """
     if type(jid) is not str or not jid:
         raise InvalidJob(f"{shown(jid)} is no jid: pass what a push has returned")
+    _check_seconds("wait", wait)
     found = _servers(where)
     _note(found, [(field_of_jid(jid), jid)], grace if force else None)
     return _outcome(found, jid, wait)
@@ -175,6 +177,8 @@ def _servers(where: Server | Servers | None) -> list[Server]:
 def _note(
     servers: Sequence[Server], fields: Sequence[tuple[str, str]], grace: float | None
 ) -> None:
+    if grace is not None:
+        _check_seconds("grace", grace)
     arguments = [MOST, "" if grace is None else f"{grace:g}"]
     for field, jid in fields:
         arguments += (field, jid)
@@ -185,6 +189,11 @@ def _note(
                 f"more than {MOST:,} jobs would be waiting for their cancellation: cancel their "
                 "class, or delete those that wait"
             )
+
+
+def _check_seconds(name: str, value: object) -> None:
+    if type(value) not in (int, float) or not 0 <= value <= _LONGEST:  # type: ignore[operator]
+        raise ForkqError(f"{name} is {shown(value)}: pass a number of seconds from 0 to 1e9")
 
 
 def _outcome(servers: Sequence[Server], jid: str, wait: float) -> Cancellation:

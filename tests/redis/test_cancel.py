@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
 import json
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +21,7 @@ from forkq.child.heartbeat.cancelled import WatchCancelled
 from forkq.child.heartbeat.stats import Totals
 from forkq.child.heartbeat.tasks import Snapshot
 from forkq.clock.cancelled_jobs import CancelledJobs
+from forkq.errors import ForkqError
 from forkq.features.cancel.parts import MOST, REMEMBERED, Mark, effects, field_of_jid
 from forkq.features.effects import packed
 from forkq.limits.rules import Rate, Rules
@@ -489,14 +492,39 @@ def test_running_jobs_are_cancelled_though_all_processors_are_busy(
     assert child.manager.counts() == (1, 0)
 
 
-@pytest.mark.parametrize("wraps", [False, True])
+def raise_because(error: BaseException) -> None:
+    raise ValueError("in the midst of it") from error
+
+
+def raise_another(error: BaseException) -> None:
+    raise ValueError("in the midst of it") from None
+
+
+def raise_group(error: BaseException) -> None:
+    """What a task group does with it."""
+    group: Any = vars(builtins)["BaseExceptionGroup"]
+    raise group("tasks", [error]) from None
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        raise_because,
+        raise_another,
+        pytest.param(
+            raise_group,
+            marks=pytest.mark.skipif(
+                sys.version_info < (3, 11), reason="Python 3.10 has no groups"
+            ),
+        ),
+    ],
+)
 def test_a_job_that_fails_of_it_is_cancelled_all_the_same(
-    client: forkq.Client, redis: Redis, redis_server: Server, wraps: bool
+    client: forkq.Client,
+    redis: Redis,
+    redis_server: Server,
+    after: Callable[[BaseException], None],
 ) -> None:
-    def after(error: BaseException) -> None:
-        if wraps:
-            raise ValueError("in the midst of it") from error
-        raise ValueError("in the midst of it") from None
 
     loop = Loop(after)
     redis.lpush(QUEUE, payload("j1"))
@@ -504,6 +532,16 @@ def test_a_job_that_fails_of_it_is_cancelled_all_the_same(
         assert loop.running.acquire(timeout=10)
         assert forkq.cancel("j1", wait=10) == "removed"
     assert not redis.exists("retry", "dead", INFLIGHT)
+
+
+@pytest.mark.parametrize("bad", [-1, float("nan"), float("inf"), True, "10", None])
+def test_a_time_that_is_none_is_refused(client: forkq.Client, redis: Redis, bad: Any) -> None:
+    with pytest.raises(ForkqError, match=r"wait is .*: pass a number of seconds"):
+        forkq.cancel("j1", wait=bad)
+    if bad is not None:
+        with pytest.raises(ForkqError, match=r"grace is .*: pass a number of seconds"):
+            api.cancel_class("Work", force=True, grace=bad)
+    assert not redis.exists(CANCELLED)
 
 
 def test_a_job_that_swallows_it_is_done(
