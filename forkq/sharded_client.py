@@ -92,7 +92,7 @@ class ShardedClient(Client):
             for name, group in groups.items():
                 error = self._write_to(name, group, duplicates)
                 if error is None:
-                    pushed += [job.jid for job in group]
+                    pushed += [job.jid for job in group if job.jid not in duplicates]
                     continue
                 failed[name] = error
                 moved = self._for_other_parts(group, error, failed)

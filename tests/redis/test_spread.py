@@ -215,6 +215,16 @@ def test_of_a_bulk_push_what_a_server_has_refused_is_told(spread: Spread) -> Non
     assert {part_of(PARTS, jid) for jid in raised.value.pushed} == {"c", "default"}
 
 
+def test_a_duplicate_is_not_among_what_a_failed_push_has_pushed(spread: Spread) -> None:
+    job = {**JOB, "unique_for": 600}
+    earlier = spread.client.push_bulk({**job, "args": [[number] for number in range(30)]})
+    with spread.servers["b"].client() as redis:
+        redis.config_set("maxmemory", "1")
+    with pytest.raises(ServerFull) as raised:
+        spread.client.push_bulk({**job, "args": [[number] for number in range(90)]})
+    assert set(raised.value.pushed) == set(where(spread)) - set(earlier)
+
+
 def test_a_push_that_waits_for_a_commit_goes_to_its_part(spread: Spread) -> None:
     waiting: list[Any] = []
     jid = spread.client.push_later({**JOB, "args": []}, waiting.append)
