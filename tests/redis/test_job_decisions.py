@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from redis import Redis
@@ -176,6 +176,20 @@ def test_a_group_of_nothing_else_is_the_one_that_ends_more() -> None:
     assert decision_in(group("g", [snooze, dead, discard])) is dead
     assert decision_in(group("g", [snooze, ValueError()])) is None
     assert decision_in(ValueError()) is None
+
+
+def test_a_large_job_that_snoozes_has_its_queue_where_the_clock_looks(
+    redis: Redis, redis_server: Server
+) -> None:
+    def perform(text: str) -> None:
+        raise forkq.Snooze(60)
+
+    forkq.job(name="Says")(perform)
+    redis.lpush(QUEUE, dumps({"args": ["x" * 300_000], "class": "Says", "jid": "m1"}))
+    with InProcessChild(redis_server.url):
+        wait_until(lambda: not redis.exists(QUEUE, INFLIGHT), what="the end")
+    [member] = cast("list[bytes]", redis.zrange("schedule", 0, -1))
+    assert member.index(b'"queue":"default"') < member.index(b'"args"')
 
 
 class _Unpayable(forkq.Dead):

@@ -171,7 +171,7 @@ def obey(unit: UnitOfWork, said: Snooze | Discard | Cancelled) -> Snoozed | End 
         return End(outcome, name_of(job))
     job["queue"] = unit.queue_name
     job[marks.KEY] = job.pop(marks.KEY)  # scripts look for it at the end
-    return Snoozed(at, dumps(job), name_of(job))
+    return Snoozed(at, _encoded(unit, job), name_of(job))
 
 
 def postpone(unit: UnitOfWork) -> Postpone:
@@ -182,7 +182,7 @@ def postpone(unit: UnitOfWork) -> Postpone:
     if not is_noted or job.get("queue") != unit.queue_name:
         noted = marks.marks_of(job)
         noted[marks.POSTPONED] = noted[marks.POSTPONED] if is_noted else now()
-        payload = dumps({**job, "queue": unit.queue_name})
+        payload = _encoded(unit, {**job, "queue": unit.queue_name})
     return Postpone(now() + random.uniform(*_POSTPONED_FOR), payload)
 
 
@@ -335,18 +335,21 @@ def _written(
     unit: UnitOfWork, job: Payload, outcome: Callable[[bytes], Decision], add_problem: AddProblem
 ) -> Decision:
     """The decision ``outcome`` with the job as JSON. A job that cannot be written as JSON is buried
-    as it came. A large one gets its queue first: behind its arguments, a long error would keep the
-    clock from finding it."""
+    as it came."""
     try:
         if marks.KEY in job:  # scripts look for it at the end
             job[marks.KEY] = job.pop(marks.KEY)
-        payload = dumps(job)
-        if len(payload) > _LARGE:
-            payload = dumps({"queue": unit.queue_name, **job})
-        return outcome(payload)
+        return outcome(_encoded(unit, job))
     except InvalidJob as bad:
         add_problem(bad, "the job cannot be written again; buried as it came")
         return Bury(unit.payload, job)
+
+
+def _encoded(unit: UnitOfWork, job: Payload) -> bytes:
+    """The job as JSON. A large one gets its queue first: of such a job the clock reads the
+    beginning only, and buries one whose queue it does not find there."""
+    payload = dumps(job)
+    return payload if len(payload) <= _LARGE else dumps({"queue": unit.queue_name, **job})
 
 
 def _backtrace(error: BaseException, wanted: Any) -> str:
