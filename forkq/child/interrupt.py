@@ -2,8 +2,8 @@
 
 Python can raise an exception in another thread, but at any bytecode: outside of the app's code it
 would leave the fetcher's records half written. So the main thread takes the region's lock before it
-raises, and checks that the thread is inside. A thread that leaves takes the same lock, and cancels
-an exception that Python has not delivered yet.
+raises, and checks that the thread is inside. A thread that leaves takes the same lock, and takes
+back an exception that Python has not delivered yet.
 
 From Python 3.14 on, ``with lock:`` can take the lock and then be struck, before its block begins.
 So it is an RLock: the thread can take it again, and gives all of it back.
@@ -23,9 +23,14 @@ from .job_run import JobRun
 _raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
 _raise_in.argtypes = (ctypes.c_ulong, ctypes.py_object)
 _raise_in.restype = ctypes.c_int
-_cancel = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_ulong, ctypes.c_void_p)(
-    ("PyThreadState_SetAsyncExc", ctypes.pythonapi)
-)
+
+
+class _Left(BaseException):
+    """Raised by a thread in itself: it takes the place of an exception that was not delivered.
+
+    To cancel that one with NULL is not enough. Until Python 3.13 the interpreter would go on
+    looking for it at each check, in all threads; and in 3.11 a function that is traced, by a
+    debugger or for coverage, would look for ever."""
 
 
 # What may be raised in a region.
@@ -76,14 +81,22 @@ class InterruptRegion:
                 with self._lock:
                     self._inside = False
                     if raised := self._raised:
-                        _cancel(self._thread, None)
-                        self._raised = False  # nothing can be delivered any more
+                        self._take_back()
                     why, self._cut_short = self._cut_short, ""
                 if raised:
                     release_all(self._lock)  # what a struck ``with`` still holds
                 return why
             except RAISED:
-                pass  # delivered before it was cancelled: leave again
+                pass  # delivered before it was taken back: leave again
+
+    def _take_back(self) -> None:
+        """Returns once nothing can be delivered any more. The thread itself calls it."""
+        try:
+            _raise_in(self._thread, _Left)
+            while True:  # until it is delivered, at the next check of the interpreter
+                pass
+        except _Left:
+            self._raised = False
 
     def interrupt(self) -> bool:
         """Raises Shutdown in the thread if it is inside, once. Returns whether it was inside."""

@@ -7,6 +7,7 @@ Many races, because the fault that this guards against is one bytecode wide; tho
 from __future__ import annotations
 
 import contextlib
+import subprocess
 import sys
 import threading
 import time
@@ -374,3 +375,32 @@ def test_in_many_races_no_time_limit_leaks_out_of_its_job(races: int) -> None:
     assert problems == []
     assert not thread.is_alive()
     assert hits[0] >= races / 10
+
+
+AFTER_AN_INTERRUPTION = """
+import sys
+from forkq.child.interrupt import InterruptRegion
+from forkq.errors import Shutdown
+
+region = InterruptRegion()
+try:
+    region.enter()
+    region.interrupt()  # by the thread itself, so that it is raised at once
+except Shutdown:
+    pass
+region.leave()
+sys.settrace(lambda *_: None)
+
+def traced():
+    return "traced"
+
+print(traced())
+"""
+
+
+def test_a_debugger_works_in_a_process_that_has_interrupted_a_job() -> None:
+    """Python 3.11 would look for one more exception before it begins a function that is traced,
+    again and again."""
+    command = [sys.executable, "-c", AFTER_AN_INTERRUPTION]
+    done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    assert done.stdout == b"traced\n", done.stderr.decode()
