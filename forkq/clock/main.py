@@ -122,7 +122,9 @@ class Clock:
         )
         service = service_name(config.tag, config.app)
         self._services = RunningServices(keys, connection, service, self._log)
-        self._enqueuer = CronEnqueuer(keys, connection, self._services, self._log)
+        self._enqueuer = CronEnqueuer(
+            keys, connection, self._services, self._log, expire=config.expire
+        )
         self._cron_task = ScheduledTask(
             "periodic jobs", self._enqueuer, (keys.cron, keys.cron_paused), self._redis
         )
@@ -136,14 +138,17 @@ class Clock:
         stranded = StrandedSuspects(keys, connection, lambda: watch.queues, self._log)
         expired = ExpiredJobs(keys, connection, self._log)
         cancelled = CancelledJobs(keys, connection, self._log)
+        self._tasks_of_marked = (
+            ScheduledTask("expired jobs", expired, (keys.marked,), self._redis),
+            ScheduledTask("cancelled jobs", cancelled, (keys.cancelled,), self._redis),
+        )
         self._tasks = (
             self._mover_task("scheduled jobs", keys.schedule),
             self._mover_task("retries", keys.retry),
             self._cron_task,
             ScheduledTask("released classes", returns, (keys.released_classes,), self._redis),
             ScheduledTask("suspects without a process", stranded, (), self._redis),
-            ScheduledTask("expired jobs", expired, (keys.marked,), self._redis),
-            ScheduledTask("cancelled jobs", cancelled, (keys.cancelled,), self._redis),
+            *self._tasks_of_marked,
         )
 
     def _mover_task(self, name: str, key: str) -> ScheduledTask:
@@ -183,9 +188,10 @@ class Clock:
         has_changed = self._sweep_if_due()
         self._lease.attend(self._tracking)
         has_changed |= self._attend_tasks()
+        if has_changed:  # this clock's own changes are not reported to it, nor later ones of others
+            for task in (*self._tasks_of_marked, *self._watches):
+                task.reload()
         for watch in self._watches:
-            if has_changed:  # this clock's own changes are not reported to it
-                watch.reload()
             watch.attend(self._tracking)
         self._outage.end()
         self._backoff.reset()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from forkq.clock.main import Clock
 from forkq.config.config import Config, RedisSettings
@@ -23,7 +23,9 @@ NOWHERE = Path("/nonexistent")
 class InProcessClock:
     """Runs within a `with` block, and stops at its end."""
 
-    def __init__(self, url: str, *, nonce: str = "0123456789ab", quiet: bool = False) -> None:
+    def __init__(
+        self, url: str, *, nonce: str = "0123456789ab", quiet: bool = False, **more: Any
+    ) -> None:
         control, self._control = os.pipe()
         self._report, report = os.pipe()
         os.set_blocking(
@@ -41,7 +43,7 @@ class InProcessClock:
         self._facts: PipeReader[Fact] = PipeReader(self._report, facts)
         self.received: list[Fact] = []
         self.code: int | None = None
-        config = Config(pidfile=NOWHERE, state_dir=NOWHERE, redis=RedisSettings(url=url))
+        config = Config(pidfile=NOWHERE, state_dir=NOWHERE, redis=RedisSettings(url=url), **more)
         assignment = Assignment("clock", None, nonce, control, report, quiet)
         self._clock = Clock(config, assignment, self._term_read)
         self._thread = threading.Thread(target=self._run, name="clock", daemon=True)

@@ -406,6 +406,31 @@ def test_expired_jobs_leave_a_paused_queue(redis: Redis, redis_server: Server) -
     assert ended(redis) == {b"Stale|expired": b"1"}
 
 
+def test_the_leader_sees_what_its_own_clock_has_put_into_a_queue(
+    client: forkq.Client, redis: Redis, redis_server: Server
+) -> None:
+    """Redis does not report the clock's own change of forkq:marked to it, nor the pushes of others
+    after that: the key is tracked no more then."""
+    redis.sadd("paused", "default")
+    with InProcessClock(redis_server.url):
+        stale().set(expires_in=0.2).perform_in(0.1, 1)
+        wait_until(lambda: ended(redis) == {b"Stale|expired": b"1"}, what="the end of one moved")
+        stale().set(expires_in=0.2).perform_async(2)
+        wait_until(lambda: ended(redis) == {b"Stale|expired": b"2"}, what="the end of one pushed")
+    assert not redis.exists(QUEUE)
+
+
+def test_a_table_counts_for_periodic_jobs_too(
+    client: forkq.Client, redis: Redis, redis_server: Server
+) -> None:
+    with InProcessClock(redis_server.url, expire={"default": 60.0}):
+        api.cron.add("often", "* * * * * *", "Stale", args=[1])
+        wait_until(lambda: redis.llen(QUEUE), what="a tick")
+    job = in_queue(redis)[-1]
+    assert job["expiry"] == pytest.approx(job["enqueued_at"] + 60, abs=0.01)
+    assert job["forkq"]["cron"] == "often"
+
+
 def test_ten_thousand_expired_jobs_among_others_are_found(
     redis: Redis, looker: ExpiredJobs, log: RecordedLog
 ) -> None:

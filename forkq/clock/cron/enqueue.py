@@ -8,12 +8,14 @@ its tick in one step. docs/internals.md, "The way of a tick".
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ...cron import history
 from ...cron.entry import Entry
 from ...every import DEFAULTS
+from ...features.expire.queues import add_expiry
 from ...features.marked import complete, stamped
 from ...features.unique.parts import Unique
 from ...runtime.log import LogOnce
@@ -46,7 +48,8 @@ Reply: TypeAlias = "tuple[bytes, bytes]"
 
 
 class CronEnqueuer:
-    """Enqueues periodic jobs at their time, on one connection. ``clock`` returns the wall time.
+    """Enqueues periodic jobs at their time, on one connection. ``clock`` returns the wall time;
+    ``expire`` is the table ``[expire]``.
 
     Call ``load`` first, and again after a lost connection or a reported change; then ``work`` each
     time ``next_due`` has come.
@@ -59,8 +62,11 @@ class CronEnqueuer:
         services: RunningServices,
         log: FilteringBoundLogger,
         clock: Callable[[], float] = now,
+        *,
+        expire: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
         self._keys = keys
+        self._expire = expire
         self._connection = connection
         self._log = log
         self._log_once = LogOnce(log)
@@ -170,7 +176,7 @@ class CronEnqueuer:
         noted, except if that is the job ``gone``, which was not found."""
         jid, queue = new_jid(), _queue(entry)
         why = f"the key of the queue {queue!r} holds another type"
-        payload, lock = _payload(entry, tick, jid)
+        payload, lock = _payload(entry, tick, jid, self._expire)
         return self._tick(
             entry,
             (tick, history.line("enqueued", tick=tick, jid=jid)),
@@ -222,7 +228,9 @@ def _queue(entry: Entry) -> str:
     return queue
 
 
-def _payload(entry: Entry, tick: int, jid: str) -> tuple[bytes, Unique | None]:
+def _payload(
+    entry: Entry, tick: int, jid: str, expire: Mapping[str, float]
+) -> tuple[bytes, Unique | None]:
     """The job for ``tick``, as a client would have written it, and its lock if it is unique."""
     at = now()
     made = {**DEFAULTS, **entry.job, "jid": jid, "created_at": at}
@@ -231,6 +239,7 @@ def _payload(entry: Entry, tick: int, jid: str) -> tuple[bytes, Unique | None]:
     marks = {"cron": entry.name, "tick": tick}
     made["enqueued_at"] = at
     made[KEY] = {**own, **marks} if isinstance(own, dict) else marks
+    add_expiry(made, expire)
     _, after, lock = complete(made, None)
     return stamped(dumps(made), after, at), lock
 
