@@ -42,7 +42,8 @@ _REST: Final = 3.0
 
 
 class _QueueLook:
-    """One look into one queue: its suspects, then its list. ``score``: why it began. ``earliest``:
+    """One look into one queue: its suspects, then its list. ``score``: what
+    the queue has in the set, if no job has come since. ``earliest``:
     when the first of the jobs expires that were looked at and left there. A name that is no UTF-8
     is damage, and is looked at as any other: so it is forgotten, and delays no queue."""
 
@@ -97,12 +98,30 @@ class ExpiredJobs:
     def work(self) -> None:
         """Looks at one page, or ends a look."""
         if self._look is None:
-            if self._first is not None:
-                self._look = _QueueLook(*self._first, self._keys)
+            self._begin()
         elif self._look.lists:
             self._look_at_page(self._look)
         else:
             self._end(self._look)
+
+    def _begin(self) -> None:
+        """Begins the look that is due. The score is raised first: so each job that comes during the
+        look, and that this may miss, lowers it."""
+        if self._first is None:
+            return
+        look = _QueueLook(*self._first, self._keys)
+        later = now() + _LONGEST_PAUSE
+        if self._note_next(look, later):
+            self.load(self._watch)
+            return
+        look.score, self._look = later, look
+
+    def _note_next(self, look: _QueueLook, at: float) -> bool:
+        """Notes when to look next, unless a job has lowered the score. Returns whether the queue is
+        forgotten, because it has no job at all."""
+        arguments = (look.queue, look.score, at)
+        names = (self._keys.marked, *look.keys)
+        return bool(self._connection.script(MARKED_LOOK, names, arguments))
 
     def _look_at_page(self, look: _QueueLook) -> None:
         names = (look.lists[0], self._keys.totals("ends"))
@@ -146,8 +165,7 @@ class ExpiredJobs:
         return int(done.count(1))
 
     def _end(self, look: _QueueLook) -> None:
-        arguments = (look.queue, look.score, look.next_look())
-        self._connection.script(MARKED_LOOK, (self._keys.marked, *look.keys), arguments)
+        self._note_next(look, look.next_look())
         self._look = None
         if look.ended:
             queue = shown_name(look.queue.decode("utf-8", "replace"))

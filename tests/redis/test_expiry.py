@@ -512,6 +512,22 @@ def test_a_job_that_comes_during_the_look_is_looked_at_in_time(
     assert redis.zscore(MARKED, "default") == 1
 
 
+def test_a_job_that_comes_during_the_look_and_expires_later_is_not_missed(
+    client: forkq.Client, redis: Redis, looker: ExpiredJobs
+) -> None:
+    """Its expiry comes after the one for which the look began, and before the next look."""
+    redis.lpush(QUEUE, payload(now() + 600))
+    redis.zadd(MARKED, {"default": 2})
+    looker.load(watch=False)
+    looker.work()
+    while looker._look is not None and looker._look.lists:
+        looker.work()
+    stale().set(expires_in=5).perform_async(1)
+    looker.work()
+    assert looker._look is None
+    assert redis.zscore(MARKED, "default") == pytest.approx(now() + 5, abs=3)
+
+
 def test_another_type_in_the_place_of_the_list_does_no_harm(
     redis: Redis, looker: ExpiredJobs
 ) -> None:
