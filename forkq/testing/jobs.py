@@ -146,7 +146,7 @@ def _filter(what: object) -> Callable[[RecordedJob], bool]:
 def _endless(job: RecordedJob) -> str:
     return (
         f"drain has run {_ENDLESS:,} jobs, and {job} still waits: if a job pushes itself again, "
-        "pass until=, the time that the test is about"
+        "or snoozes, pass until=, the time that the test is about"
     )
 
 
