@@ -231,5 +231,5 @@ def _is_open(server: Server, jid: str) -> bool:
 
 
 def _ended_at(server: Server, jid: str) -> float | None:
-    [found] = server.ask_leniently(("ZSCORE", server.keys.cancelled_lately, jid))
-    return None if found is None else float(found)
+    [found] = server.ask_leniently(("ZMSCORE", server.keys.cancelled_lately, jid))
+    return None if not found or found[0] is None else float(found[0])

@@ -59,7 +59,7 @@ from .master_liveness import MasterLiveness
 from .stranded_suspects import StrandedSuspects
 from .suspects import SuspectWatch
 from .sweep import Sweep
-from .task import ScheduledTask
+from .task import ScheduledTask, Work
 from .tracking import TrackingConnection
 
 # Seconds after which a sweep that the server refused is tried again.
@@ -131,25 +131,25 @@ class Clock:
         watch = SuspectWatch(keys, connection, config.capsules_here, self._report_suspects)
         held = HeldClassWatch(keys, connection, self._report_held_classes)
         self._watches = (
-            ScheduledTask("suspects", watch, (keys.suspected,), self._redis),
-            ScheduledTask("held classes", held, (keys.held_classes,), self._redis),
+            self._shared_task("suspects", watch, keys.suspected),
+            self._shared_task("held classes", held, keys.held_classes),
         )
         returns = ClassReturns(keys, connection, self._log)
         stranded = StrandedSuspects(keys, connection, lambda: watch.queues, self._log)
         expired = ExpiredJobs(keys, connection, self._log)
         cancelled = CancelledJobs(keys, connection, self._log)
-        self._tasks_of_marked = (
-            ScheduledTask("expired jobs", expired, (keys.marked,), self._redis),
-            ScheduledTask("cancelled jobs", cancelled, (keys.cancelled,), self._redis),
-        )
         self._tasks = (
             self._mover_task("scheduled jobs", keys.schedule),
             self._mover_task("retries", keys.retry),
             self._cron_task,
             ScheduledTask("released classes", returns, (keys.released_classes,), self._redis),
             ScheduledTask("suspects without a process", stranded, (), self._redis),
-            *self._tasks_of_marked,
+            self._shared_task("expired jobs", expired, keys.marked),
+            self._shared_task("cancelled jobs", cancelled, keys.cancelled),
         )
+
+    def _shared_task(self, name: str, work: Work, key: str) -> ScheduledTask:
+        return ScheduledTask(name, work, (key,), self._redis, shares_keys=True)
 
     def _mover_task(self, name: str, key: str) -> ScheduledTask:
         mover = DueJobMover(self._keys, self._connection, (key,), self._log_damaged_queues)
@@ -188,9 +188,9 @@ class Clock:
         has_changed = self._sweep_if_due()
         self._lease.attend(self._tracking)
         has_changed |= self._attend_tasks()
-        if has_changed:  # this clock's own changes are not reported to it, nor later ones of others
-            for task in (*self._tasks_of_marked, *self._watches):
-                task.reload()
+        if has_changed:
+            for task in (*self._tasks, *self._watches):
+                task.note_own_changes()
         for watch in self._watches:
             watch.attend(self._tracking)
         self._outage.end()

@@ -34,12 +34,23 @@ class ScheduledTask:
     """One piece of work, and whether what it knows of its ``keys`` is stale. It reads Redis again
     only when the server has reported a change.
 
+    With ``shares_keys`` other work of this clock changes the keys, too.
+
     An error is logged once, and the work is tried again later: a command that Redis refuses, or a
     value that the code cannot handle, must neither delay other tasks nor end the clock.
     """
 
-    def __init__(self, name: str, work: Work, keys: tuple[str, ...], outage: Outage) -> None:
+    def __init__(
+        self,
+        name: str,
+        work: Work,
+        keys: tuple[str, ...],
+        outage: Outage,
+        *,
+        shares_keys: bool = False,
+    ) -> None:
         self._work = work
+        self._shares_keys = shares_keys
         self._keys = keys
         failed, mended = f"{name} are delayed by an error", f"{name} are on time again"
         self._failure = outage.add_refusal(failed, mended)
@@ -55,6 +66,12 @@ class ScheduledTask:
     def reload(self) -> None:
         """Makes the next ``attend`` read Redis: what the task knows may be wrong."""
         self._stale, self._next_load = True, 0.0
+
+    def note_own_changes(self) -> None:
+        """This clock has changed something: Redis reports neither that to it, nor later changes by
+        others."""
+        if self._shares_keys:
+            self.reload()
 
     def attend(self, watch: bool) -> bool:
         """Reads Redis if its knowledge is stale, then does what is due. Returns whether it did

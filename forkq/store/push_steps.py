@@ -29,8 +29,6 @@ BATCH: Final = 1000
 # How many batches are under way: they hide a network's round trip. After a lost reply, Redis may
 # have each of them or not.
 _UNDER_WAY: Final = 4
-# For a server that does not know the script of marked jobs.
-_LOAD: Final = ("SCRIPT", "LOAD", PUSH.text)
 # One command, and the jids of the jobs that are in Redis once it is done.
 Write: TypeAlias = "tuple[Command, Sequence[str]]"
 # What to send (it may be empty), how many replies will answer it, and how many to read now.
@@ -116,7 +114,7 @@ class Push(msgspec.Struct):
     def _note_each(self, writes: list[Write], replies: Sequence[Any]) -> None:
         for write, reply in zip(writes, replies, strict=True):
             if isinstance(reply, exceptions.NoScriptError) and not _has_load(writes):
-                self._again += ((_LOAD, ()), write)
+                self._again += ((("SCRIPT", "LOAD", PUSH.text), ()), write)
             elif isinstance(reply, ResponseError):
                 self._note_refusal(write, reply, again=writes is self._resent)
             elif type(reply) is list:
@@ -262,7 +260,7 @@ def _write_of_marked(jobs: Sequence[EncodedJob], keys: Keys) -> Write:
 def _has_load(writes: Sequence[Write]) -> bool:
     """Whether these commands give the server the text of the script. If it does not know the script
     even then, it has refused the text, and would refuse it each time."""
-    return any(command is _LOAD for command, _ in writes)
+    return any(command[:2] == ("SCRIPT", "LOAD") for command, _ in writes)
 
 
 def _lock_of(job: EncodedJob, lock: Unique, names: list[str], keys: Keys) -> Sequence[Any]:

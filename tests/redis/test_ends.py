@@ -16,6 +16,7 @@ from forkq.child.failure.retry import Retry
 from forkq.child.fetch.channel import FetchChannel
 from forkq.child.fetch_turn import Hand
 from forkq.store.connection import RedisConnection
+from forkq.store.scripts import RETRY
 from forkq.wire.lease import UnitOfWork
 from tests.redis.in_process_child import InProcessChild, ProcessorThreads
 from tests.redis.test_processor import (
@@ -188,6 +189,7 @@ def test_many_refusals_cost_one_more_round_trip(
 ) -> None:
     """In which the damaged key is found, once for all of them."""
     redis.set("retry", "another program's")
+    redis.script_load(RETRY.text)  # a test before may have had the server forget all scripts
     redis.lpush("queue:q", *range(40))
     child, told = ProcessorThreads(redis_server.url, concurrency=40), list[Outcome]()
     units = [unit for _ in range(40) if (unit := child.take()) is not None]

@@ -267,7 +267,8 @@ class Machine(RuleBasedStateMachine):
         lease = data.draw(st.sampled_from([*self.mine(OWNERS[0]), *self.mine(OWNERS[1])]))
         name, payload = self.drop(lease)
         keys = (KEYS.inflight(name), "gone", KEYS.awaited(name), KEYS.bucket(name))
-        self.connection.script(script, keys, (lease, 1, payload, 0, 1000))
+        bounds = (1000,) if script is BURY else ()
+        self.connection.script(script, keys, (lease, 1, payload, 0, *bounds))
 
     @precondition(lambda self: any(map(self.mine, OWNERS)))
     @rule(owner=OWNER, count=st.integers(0, 6), gone=st.booleans())

@@ -214,7 +214,8 @@ def settle(server: Server, script: Script, name: str) -> None:
         connection.script(script, keys, (name.rpartition("/")[0] + "/", 0, 1000))
     else:
         keys = (KEYS.inflight("q"), KEYS.dead, KEYS.awaited("q"), KEYS.bucket("q"))
-        connection.script(script, keys, (name, 1, "payload", 0, 1000))
+        bounds = (1000,) if script is BURY else ()
+        connection.script(script, keys, (name, 1, "payload", 0, *bounds))
     connection.close()
 
 

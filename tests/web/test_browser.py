@@ -8,6 +8,7 @@ import pytest
 from redis import Redis
 
 import forkq
+from forkq.wire.payload import dumps
 from tests.support.waiting import wait_until
 from tests.web.browser import PHONE, Browser
 from tests.web.scenario import shop
@@ -153,8 +154,11 @@ def test_a_page_says_that_its_connection_is_lost(browser: Browser) -> None:
     wait_until(lambda: browser.text("#lost") == "", what="the end of the warning")
 
 
-def test_hostile_names_are_text(browser: Browser) -> None:
-    push(HOSTILE, HOSTILE, HOSTILE)
+def test_hostile_names_are_text(browser: Browser, redis: Redis) -> None:
+    """Another program has pushed it: forkq refuses such a name of a queue."""
+    redis.sadd("queues", HOSTILE)
+    job = {"class": HOSTILE, "args": [HOSTILE], "queue": HOSTILE, "jid": "0" * 24}
+    redis.lpush(f"queue:{HOSTILE}", dumps(job))
     for path in ("/queues", "/busy", "/"):
         browser.open(path)
         browser.find("h1")
