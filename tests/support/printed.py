@@ -9,6 +9,9 @@ from typing import Any
 
 # In this order: an owner contains a number, a jid may be one.
 _CHANGES = (
+    # The short jid at the end of a log line stands where its first line breaks, which depends on
+    # how long the run took: "1 ms" or "1.2 ms".
+    (re.compile(r" +[0-9a-f]{8}$", re.MULTILINE), ""),
     (re.compile(r"[\w.-]+:\d+:(?:solo)?[0-9a-f]+"), "OWNER"),
     (re.compile(r"\b(?:[0-9a-f]{24}|[0-9a-f]{8})\b"), "JID"),
     (re.compile(r"\b\d[\d.,]* (?:ms|s|min|h|d)\b"), "TIME"),
