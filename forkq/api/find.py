@@ -13,6 +13,7 @@ from ..servers import Server, Servers, first_found
 from ..store.find_job import ALIVE, ALL, Found, Location
 from ..store.find_job import find as find_job
 from ..store.scripts import CANCEL
+from ..wire.times import LONGEST_SECONDS
 from .door import servers as all_servers
 from .entry import JobEntry, found_entry
 from .running import in_sidekiq
@@ -20,7 +21,6 @@ from .running import in_sidekiq
 Cancellation: TypeAlias = Literal["removed", "asked", "unknown", "pending"]
 
 _LOOK_EVERY: Final = 0.05  # seconds
-_LONGEST: Final = 1e9  # seconds; a larger number is a time stamp by mistake
 # The answer of several shards is the first of these that one of them gives.
 _STRONGEST_FIRST: Final[tuple[Cancellation, ...]] = ("removed", "asked", "pending", "unknown")
 
@@ -137,13 +137,6 @@ def cancel(
     return _outcome(found, jid, wait)
 
 
-def cancel_many(
-    jids: Sequence[str], server: Server, *, force: bool = False, grace: float = 10.0
-) -> None:
-    """Cancels these jobs, without a wait. The errors are those of ``cancel``."""
-    _note([server], [(field_of_jid(jid), jid) for jid in jids], grace if force else None)
-
-
 def cancel_class(
     name: str,
     *,
@@ -192,7 +185,7 @@ def _note(
 
 
 def _check_seconds(name: str, value: object) -> None:
-    if type(value) not in (int, float) or not 0 <= value <= _LONGEST:  # type: ignore[operator]
+    if type(value) not in (int, float) or not 0 <= value <= LONGEST_SECONDS:  # type: ignore[operator]
         raise ForkqError(f"{name} is {shown(value)}: pass a number of seconds from 0 to 1e9")
 
 

@@ -9,10 +9,9 @@ from msgspec import Meta
 
 from ..errors import ConfigError, ForkqError
 from ..units import parse_duration
+from ..wire.times import LONGEST_SECONDS
 from .capsule import check_queue
 from .schema import Each, Key
-
-_LONGEST: Final = 1e9  # seconds; as of the option ``expires_in``
 
 
 def _seconds(after: float | str) -> float:
@@ -20,7 +19,7 @@ def _seconds(after: float | str) -> float:
         seconds = parse_duration(after) if isinstance(after, str) else float(after)
     except ForkqError as error:
         raise ConfigError(str(error)) from None
-    if not 0 < seconds <= _LONGEST:
+    if not 0 < seconds <= LONGEST_SECONDS:
         raise ConfigError(f"expected more than 0 and up to 1e9 seconds, found {after!r}")
     return seconds
 

@@ -13,6 +13,8 @@ from ..errors import InvalidJob, shown
 
 Moment: TypeAlias = "int | float | datetime | timedelta"
 
+# A larger number of seconds is a time stamp by mistake.
+LONGEST_SECONDS: Final = 1e9
 # Below this a number given as a time means "seconds from now"; above it, an epoch (docs/wire.md).
 _EPOCH_FLOOR = 1e9
 # Epoch milliseconds of 1973 and epoch seconds of the year 5138: no stamp of ours is ambiguous.
@@ -127,7 +129,6 @@ SPREAD: Final = 1.1  # times the delay, at most, of an exponential one
 _FIRST_BACKOFF: Final = 10.0
 _LATEST_BACKOFF: Final = 3600.0
 _DOUBLINGS: Final = 9  # beyond the longest
-_LONGEST_BACKOFF: Final = 1e9  # a larger number is a time stamp by mistake
 
 
 def is_backoff(value: object) -> bool:
@@ -140,8 +141,8 @@ def is_backoff(value: object) -> bool:
 def stored_backoff(value: Any) -> Any:
     """A valid option as the payload has it."""
     if isinstance(value, list | tuple):
-        return [_in_seconds(each) for each in value]
-    return _in_seconds(value)
+        return [in_seconds(each) for each in value]
+    return in_seconds(value)
 
 
 def delay_of(backoff: Any, tries: int) -> float:
@@ -154,9 +155,10 @@ def delay_of(backoff: Any, tries: int) -> float:
 
 
 def _is_delay(value: object) -> bool:
-    found = _in_seconds(value)
-    return type(found) in (int, float) and 0 < found <= _LONGEST_BACKOFF
+    found = in_seconds(value)
+    return type(found) in (int, float) and 0 < found <= LONGEST_SECONDS
 
 
-def _in_seconds(value: Any) -> Any:
+def in_seconds(value: Any) -> Any:
+    """A timedelta as a number of seconds; any other value as it is."""
     return value.total_seconds() if isinstance(value, timedelta) else value

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, TypedDict, get_typ
 
 from ..errors import InvalidJob, callers_level, shown
 from .payload import DEEPEST, DEFAULT_QUEUE, Payload, what_to_pass
-from .times import Backoff, is_backoff, stored_backoff
+from .times import LONGEST_SECONDS, Backoff, in_seconds, is_backoff, stored_backoff
 
 StrictArgs: TypeAlias = Literal["raise", "warn", "off"]
 
@@ -31,8 +31,6 @@ _USUAL: Final = frozenset(
 MOST_CRASHES: Final = 100
 # More replicas than any server has.
 MOST_REPLICAS: Final = 100
-# A larger number of seconds is a time stamp by mistake.
-_LONGEST: Final = 1e9
 
 # The name of a queue that forkq pushes to: what a capsule can list. A pattern has * ? [ ] too, and
 # a comma stands before a weight. Ruby's Sidekiq takes any text, so what is read may be any.
@@ -68,11 +66,7 @@ class Option:
 
 
 def _is_seconds(value: Any) -> bool:
-    return type(value) in (int, float) and 0 <= value <= _LONGEST
-
-
-def _in_seconds(value: Any) -> Any:
-    return value.total_seconds() if isinstance(value, timedelta) else value
+    return type(value) in (int, float) and 0 <= value <= LONGEST_SECONDS
 
 
 def _is_flag_or_count(value: object) -> bool:
@@ -98,14 +92,14 @@ _LIMIT: Final = Values(
     "a number of seconds from 0 (no limit) to 1e9",
 )
 _EXPIRY: Final = Values(
-    lambda value: _is_seconds(_in_seconds(value)),
+    lambda value: _is_seconds(in_seconds(value)),
     "a number of seconds from 0 (no expiry) to 1e9, or a timedelta",
-    lambda value: float(_in_seconds(value)),
+    lambda value: float(in_seconds(value)),
 )
 _LOCKED_FOR: Final = Values(
-    lambda value: _is_seconds(_in_seconds(value)),
+    lambda value: _is_seconds(in_seconds(value)),
     "a number of seconds from 0 (not unique) to 1e9, or a timedelta",
-    lambda value: float(_in_seconds(value)),
+    lambda value: float(in_seconds(value)),
 )
 _UNTIL: Final = Values(
     lambda value: value in ("end", "start", "expiry"), "one of end, start, expiry"
