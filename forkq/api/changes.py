@@ -164,7 +164,7 @@ def apply(
     queues = list(dict.fromkeys(one.queue for _, one in changes if one.to >= _FIRST_QUEUE))
     lists = [key for name in queues for key in (names.queue(name), names.suspects(name))]
     source = source_key(names, location, queue, among_suspects=among_suspects)
-    all_keys = [source, *_fixed_keys(names, kept), *lists]
+    all_keys = [*names.of_moves(source, kept or Kept("none", 0)), *lists]
     arguments: list[Any] = []
     for raw, change in changes:
         asked = _asked(names, location, raw, change)
@@ -222,9 +222,3 @@ def _with_jid(job: Payload) -> Payload:
     """The job with an id, which some other programs leave out: else two jobs that became equal
     would be one member of a set."""
     return job if job.get("jid") else {**job, "jid": new_jid()}
-
-
-def _fixed_keys(names: Keys, kept: Kept | None) -> list[str]:
-    token, number = kept or Kept("none", 0)
-    places = [names.undo_list(token, number), names.undo(token)]
-    return [names.queues, names.dead, *places, names.suspected, names.marked, names.totals("ends")]

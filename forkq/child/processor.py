@@ -30,7 +30,8 @@ from ..errors import (
     decision_in,
 )
 from ..features.cancel.parts import field_in
-from ..features.marked import name_of, outcome_at_start
+from ..features.effects import name_of
+from ..features.marked import outcome_at_start
 from ..process_state import stopping
 from ..registry import JobSpec
 from ..runtime.assignment import exit_job_fork, exit_process, is_job_fork

@@ -21,16 +21,18 @@ from ..features.cancel.parts import (
     is_of_class,
     read_marks,
 )
-from ..features.effects import packed
-from ..features.marked import effects_in, name_of
+from ..features.effects import Effect
+from ..features.marked import effects
 from ..limits.patterns import decoded_names
-from ..store.connection import Command, RedisConnection
-from ..store.scripts import CANCEL_CLOSED, CANCELLED_JOBS, JOBS_MOVE
+from ..store.connection import RedisConnection
+from ..store.scripts import CANCEL_CLOSED, CANCELLED_JOBS
 from ..store.steps import checked
 from ..wire.keys import Keys
 from ..wire.marks import KEY, needs_newer
 from ..wire.payload import Payload, loads_head
 from ..wire.times import now
+from .removals import REMOVED, Removal, removal_of
+from .tracking import tracked
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -47,7 +49,6 @@ _PASSES: Final = 2
 _SOON: Final = 0.2
 _WHILE_RUNNING: Final = 5.0
 _TIMES_AS_LONG: Final = 20
-_REMOVED: Final = 1  # the answer of jobs_move.lua
 
 _Hit: TypeAlias = tuple[bytes, Payload, str]  # a payload, the job in it, the field that cancels it
 
@@ -68,12 +69,9 @@ class CancelledJobs:
     def load(self, watch: bool) -> None:
         """Reads what is cancelled."""
         self._watch = watch
-        caching: list[Command] = [("CLIENT", "CACHING", "YES")] if watch else []
-        asked = ("HGETALL", self._keys.cancelled)
-        before, self._marks = (
-            self._marks,
-            read_marks(checked(self._connection.pipeline([*caching, asked]))[-1]),
-        )
+        every = tracked(("HGETALL", self._keys.cancelled), watch)
+        found = checked(self._connection.pipeline(every))[-1]
+        before, self._marks = self._marks, read_marks(found)
         kept = {field for field, mark in self._marks.items() if before.get(field) == mark}
         if len(kept) < len(self._marks):
             self._next_pass = 0.0
@@ -193,21 +191,19 @@ class _Pass:
         known = [hit for hit in hits if not needs_newer(hit[1].get(KEY))]
         if not known:
             return 0
-        keys, arguments = self._keys.of_removals(key), list(place)
-        for payload, job, field in known:
-            text = self._effects(payload, job, keys, of_class=is_of_class(field))
-            arguments += (payload, f"0 {text}", "cancelled", "", name_of(job))
-        done = self._connection.script(JOBS_MOVE, keys, arguments)
-        self.ended += done.count(_REMOVED)
-        return int(done.count(_REMOVED))
+        found = (Removal(raw, job, self._effects(job, field)) for raw, job, field in known)
+        call = removal_of(self._keys, key, place, "cancelled", found)
+        ended = int(self._connection.script(call.script, call.keys, call.arguments).count(REMOVED))
+        self.ended += ended
+        return ended
 
-    def _effects(self, payload: bytes, job: Payload, keys: list[str], *, of_class: bool) -> str:
-        """What happens together with the end of a job, for a script whose keys are ``keys``. A job
-        of a cancelled class has no note, and is not remembered: there may be a million."""
-        asked = effects_in(self._keys, payload, "cancelled")
-        if not of_class:
-            asked += cancel.effects(self._keys, str(job.get("jid") or ""))
-        return packed(asked, keys, self._keys.totals("ends"))
+    def _effects(self, job: Payload, field: str) -> Sequence[Effect]:
+        """What happens together with the end of a job. One of a cancelled class has no note, and is
+        not remembered: there may be a million."""
+        asked = effects(self._keys, job, "cancelled")
+        if is_of_class(field):
+            return asked
+        return (*asked, *cancel.effects(self._keys, str(job.get("jid") or "")))
 
     def _queues(self) -> list[str]:
         """All queues: one may be deleted while its jobs run, or wait among its suspects."""

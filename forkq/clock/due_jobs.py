@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ..errors import InvalidJob, MalformedPayload
-from ..features.effects import packed
+from ..features.effects import name_of, packed
 from ..features.expire.parts import is_over
-from ..features.marked import effects, name_of
+from ..features.marked import effects
 from ..store.connection import Command, RedisConnection
 from ..store.scripts import DUE_JOBS, FIRST_DUE, Call
 from ..store.steps import checked
@@ -18,6 +18,7 @@ from ..wire.malformed import wrap_malformed
 from ..wire.marks import KEY, is_suspect, needs_in
 from ..wire.payload import DEFAULT_QUEUE, Payload, dumps, keys_at_ends, loads_head
 from ..wire.times import now
+from .tracking import tracked
 
 # Small enough that no script delays the server's other clients, large enough that many due jobs are
 # moved soon. The bytes bound the memory that a batch of large jobs takes: so many, and one job.
@@ -70,7 +71,7 @@ class DueJobMover:
         commands: list[Command | Call] = []
         for due_set in self.sets:
             if watch:
-                commands += (("CLIENT", "CACHING", "YES"), ("EXISTS", due_set.name))
+                commands += tracked(("EXISTS", due_set.name), watch)
             commands.append(Call(FIRST_DUE, (due_set.name,), ()))
         replies = checked(self.connection.exchange(commands))
         every = len(commands) // len(self.sets)

@@ -10,18 +10,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf, isinf
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ..errors import MalformedPayload
-from ..features.effects import packed
-from ..features.marked import effects_in, name_of
-from ..store.connection import Command, RedisConnection
-from ..store.scripts import EXPIRED_JOBS, JOBS_MOVE, MARKED_LOOK
+from ..features.marked import effects
+from ..store.connection import RedisConnection
+from ..store.scripts import EXPIRED_JOBS, MARKED_LOOK
 from ..store.steps import checked
 from ..wire.keys import Keys
-from ..wire.payload import loads_head
+from ..wire.payload import Payload, loads_head
 from ..wire.printable import shown_name
 from ..wire.times import now
+from .removals import REMOVED, Removal, removal_of
+from .tracking import tracked
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -42,10 +43,10 @@ _REST: Final = 3.0
 
 
 class _QueueLook:
-    """One look into one queue: its suspects, then its list. ``score``: what
-    the queue has in the set, if no job has come since. ``earliest``:
-    when the first of the jobs expires that were looked at and left there. A name that is no UTF-8
-    is damage, and is looked at as any other: so it is forgotten, and delays no queue."""
+    """One look into one queue: its suspects, then its list. ``score``: what the queue has in the
+    set, if no job has come since. ``earliest``: when the first of the jobs expires that were looked
+    at and left there. A name that is no UTF-8 is damage, and is looked at as any other: so it is
+    forgotten, and delays no queue."""
 
     def __init__(self, queue: bytes, score: float, keys: Keys) -> None:
         self.queue = queue
@@ -80,9 +81,8 @@ class ExpiredJobs:
     def load(self, watch: bool) -> None:
         """Reads which queue is to be looked at next, and when."""
         self._watch = watch
-        caching: list[Command] = [("CLIENT", "CACHING", "YES")] if watch else []
-        asked = ("ZRANGE", self._keys.marked, 0, 0, "WITHSCORES")
-        found = checked(self._connection.pipeline([*caching, asked]))[-1]
+        first = ("ZRANGE", self._keys.marked, 0, 0, "WITHSCORES")
+        found = checked(self._connection.pipeline(tracked(first, watch)))[-1]
         self._first = None
         for name, score in found:
             self._first = (name, float(score))
@@ -143,26 +143,16 @@ class ExpiredJobs:
     ) -> int:
         """Ends the expired jobs that have other features, too: they stand from the place ``first``
         to ``last``, from the right. Returns how many; what has moved is looked at again later."""
-        keys, ends = self._keys, self._keys.totals("ends")
-        source, undo = look.lists[0], (keys.undo_list("none", 0), keys.undo("none"))
+        source = look.lists[0]
         alone = look.queue if source == look.keys[0] else b""
-        names: list[Any] = [
-            source,
-            keys.queues,
-            keys.dead,
-            *undo,
-            keys.suspected,
-            keys.marked,
-            ends,
-        ]
-        arguments: list[object] = ["list", 0, "", 0, first, last - first + 1, alone, payloads[-1]]
-        for payload in payloads:
-            asked = packed(effects_in(keys, payload, "expired"), names, ends)
-            arguments += (payload, f"0 {asked}".rstrip(), "expired", "", _class_in(payload))
-        done = self._connection.script(JOBS_MOVE, names, arguments)
-        if done.count(1) < len(payloads):
+        place = ("list", 0, "", 0, first, last - first + 1, alone, payloads[-1])
+        jobs = ((payload, _job_in(payload)) for payload in payloads)
+        found = (Removal(raw, job, effects(self._keys, job, "expired")) for raw, job in jobs)
+        call = removal_of(self._keys, source, place, "expired", found)
+        ended = int(self._connection.script(call.script, call.keys, call.arguments).count(REMOVED))
+        if ended < len(payloads):
             look.earliest = 0.0
-        return int(done.count(1))
+        return ended
 
     def _end(self, look: _QueueLook) -> None:
         self._note_next(look, look.next_look())
@@ -173,9 +163,9 @@ class ExpiredJobs:
         self.load(self._watch)  # the server does not report this clock's own change
 
 
-def _class_in(payload: bytes) -> str:
-    """The class under which the end of the job counts."""
+def _job_in(payload: bytes) -> Payload:
+    """The job in the payload; one without features if forkq reads none there."""
     try:
-        return name_of(loads_head(payload))
+        return loads_head(payload)
     except MalformedPayload:
-        return "(unregistered)"
+        return {"class": "(unregistered)"}

@@ -13,6 +13,7 @@ from ..store.held_classes import waiting_jobs
 from ..store.steps import checked
 from ..wire.keys import Keys
 from ..wire.printable import shown_name
+from .tracking import tracked
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -110,5 +111,4 @@ class ClassReturns:
 
 
 def _read(connection: RedisConnection, command: Command, *, watch: bool) -> set[bytes]:
-    caching: list[Command] = [("CLIENT", "CACHING", "YES")] if watch else []
-    return set(checked(connection.pipeline([*caching, command]))[-1])
+    return set(checked(connection.pipeline(tracked(command, watch)))[-1])

@@ -13,6 +13,7 @@ from ..store.scripts import SUSPECTS_FORGET
 from ..store.steps import checked
 from ..wire.keys import Keys
 from ..wire.times import now
+from .tracking import tracked
 
 # Seconds. A list that was deleted by hand leaves the name of its queue behind.
 _LOOK_EVERY: Final = 60.0
@@ -71,8 +72,7 @@ class SuspectWatch:
     def _read(self, watch: bool) -> tuple[list[str], list[str]]:
         """The queues that have suspects, and those that are named without a list: it was deleted by
         hand."""
-        caching = [("CLIENT", "CACHING", "YES")] if watch else []
-        *_, reply = self._connection.pipeline([*caching, ("SMEMBERS", self._keys.suspected)])
+        *_, reply = self._connection.pipeline(tracked(("SMEMBERS", self._keys.suspected), watch))
         is_damaged = isinstance(reply, DamagedKey)
         names = self._served() if is_damaged else decoded_names(checked([reply])[0])
         lists = [("EXISTS", self._keys.suspects(name)) for name in sorted(names)]

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..store.connection import RedisConnection
+from ..store.connection import Command, RedisConnection
 from ..wire.password_source import PasswordSource
+
+
+def tracked(command: Command, watch: bool) -> list[Command]:
+    """The command, and before it, with ``watch``, what has Redis report changes of its key. The
+    reply to the command comes last."""
+    return [("CLIENT", "CACHING", "YES"), command] if watch else [command]
 
 
 @dataclass(frozen=True, slots=True)

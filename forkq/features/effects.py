@@ -7,6 +7,10 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
+from ..wire.payload import Payload
+
+_LONGEST_NAME: Final = 200  # characters of the name of a class
+
 # "unlock": frees the lock if the job has it. "lock": takes it if it is free, or holds it for
 # longer. "uncancel": removes the note that cancels the job. "remember": notes that it has ended so.
 # The arguments are those that the script says.
@@ -36,3 +40,16 @@ def packed(effects: Sequence[Effect], keys: list[Any], totals: str) -> str:
         keys.append(effect.key)
         made.append([effect.name, len(keys), *effect.arguments])
     return json.dumps(made)
+
+
+def name_of(job: Payload) -> str:
+    """The class under which the job's end counts, as people know it."""
+    wrapped, name = job.get("wrapped"), job.get("class")
+    found = wrapped if wrapped and type(wrapped) is str else name
+    return str(found)[:_LONGEST_NAME]
+
+
+def jid_of(job: Payload) -> str:
+    """The jid of a job; "" if the payload has none that is text."""
+    jid = job.get("jid")
+    return jid if type(jid) is str else ""

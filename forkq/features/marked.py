@@ -16,7 +16,7 @@ from ..errors import InvalidJob, MalformedPayload, shown
 from ..wire.keys import Keys
 from ..wire.marks import KEY, NEEDS, VERSION, needs_in
 from ..wire.payload import Payload, dumps, encode, loads, loads_head
-from .effects import NONE, Effect
+from .effects import NONE, Effect, jid_of, name_of
 from .expire import parts as expire
 from .unique import parts as unique
 from .unique.parts import Definition, Unique
@@ -27,7 +27,6 @@ EndOutcome: TypeAlias = Literal["expired", "cancelled", "discarded", "snoozed"]
 
 # Bytes of JSON that the needs of a job may have: scripts look for them at the end of a payload.
 MOST: Final = 2048
-_LONGEST_NAME: Final = 200  # characters
 # What marks a payload, and in how many of its last bytes scripts look for that.
 _MARK: Final = b'"needs":{'
 _TAIL: Final = 8192
@@ -76,14 +75,14 @@ def is_unique(job: Payload) -> bool:
 def at_start(keys: Keys, marked: Payload, waited: float) -> tuple[Effect, ...]:
     """What the features of a job ask when it starts, ``waited`` seconds after it came to its
     queue."""
-    needs, jid = needs_in(marked.get(KEY)), str(marked.get("jid") or "")
-    return unique.at_start(keys, needs, jid, name_of(marked), waited)
+    needs = needs_in(marked.get(KEY))
+    return unique.at_start(keys, needs, jid_of(marked), name_of(marked), waited)
 
 
 def while_running(keys: Keys, marked: Payload) -> tuple[Effect, ...]:
     """What the features of a job ask at each beat of the child that runs it."""
-    needs, jid = needs_in(marked.get(KEY)), str(marked.get("jid") or "")
-    return unique.while_running(keys, needs, jid, name_of(marked))
+    needs = needs_in(marked.get(KEY))
+    return unique.while_running(keys, needs, jid_of(marked), name_of(marked))
 
 
 def stamped(payload: bytes, after: float, at: float) -> bytes:
@@ -114,9 +113,8 @@ def effects(keys: Keys, job: Payload, way: str, delay: float = 0.0) -> tuple[Eff
     needs = needs_in(job.get(KEY))
     if not needs:
         return NONE
-    jid = job.get("jid")
     fate = BY_NAME[way].lock
-    return unique.effects(keys, needs, fate, jid if type(jid) is str else "", name_of(job), delay)
+    return unique.effects(keys, needs, fate, jid_of(job), name_of(job), delay)
 
 
 def effects_in(keys: Keys, payload: bytes, way: str) -> tuple[Effect, ...]:
@@ -134,13 +132,6 @@ def can_move(needs: dict[str, Any]) -> bool:
     """Whether the job may move to another shard: nothing that its features have in Redis would stay
     behind."""
     return _MOVABLE.issuperset(needs)
-
-
-def name_of(job: Payload) -> str:
-    """The class under which the job's end counts, as people know it."""
-    wrapped, name = job.get("wrapped"), job.get("class")
-    found = wrapped if wrapped and type(wrapped) is str else name
-    return str(found)[:_LONGEST_NAME]
 
 
 def _version(needs: dict[str, Any]) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 
 def new_secret() -> bytes:
@@ -228,11 +229,12 @@ class Keys:
             for key in (self.queue(name), self.inflight(name), self.awaited(name))
         ]
 
-    def of_removals(self, source: str) -> list[str]:
-        """The keys of jobs_move.lua for jobs that leave ``source`` and go nowhere, and of which
-        none is kept."""
-        kept = (self.undo_list("none", 0), self.undo("none"))
-        places = (self.queues, self.dead, *kept, self.suspected)
+    def of_moves(self, source: str | bytes, kept: tuple[str, int] = ("none", 0)) -> list[Any]:
+        """The keys of jobs_move.lua for jobs that leave ``source``, but for those of their new
+        queues. ``kept``: the token, and the number of the list, under which what is deleted is
+        kept, if it is."""
+        undo = (self.undo_list(*kept), self.undo(kept[0]))
+        places = (self.queues, self.dead, *undo, self.suspected)
         return [source, *places, self.marked, self.totals("ends")]
 
     @property

@@ -51,7 +51,7 @@ EVERY: Final[dict[str, tuple[str, ...]]] = {
 }  # fmt: skip
 OTHER_MEMBERS: Final = {
     *("prefix", "queue_of", "lists_and_leases", "of_returns", "of_rules"),
-    *("of_suspects", "of_removals", "shared", "works"),
+    *("of_suspects", "of_moves", "shared", "works"),
 }
 
 WRITE: Final[dict[str, Callable[[Redis, str], Any]]] = {

@@ -29,7 +29,8 @@ from ...errors import (
     UnknownVersion,
     shown,
 )
-from ...features.marked import EndOutcome, name_of, outcome_at_start
+from ...features.effects import name_of
+from ...features.marked import EndOutcome, outcome_at_start
 from ...registry import DISCARD, KILL, JobSpec, call_hook
 from ...wire import marks
 from ...wire.lease import UnitOfWork

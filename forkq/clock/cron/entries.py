@@ -15,6 +15,7 @@ from ...store.connection import Command, RedisConnection
 from ...store.scripts import CRON_REBASE
 from ...store.steps import checked
 from ...wire.keys import Keys
+from ..tracking import tracked
 from .services import RunningServices
 from .ticks import EntryTicks
 
@@ -75,12 +76,9 @@ class CronEntries:
         self._ticking.pop(ticks.entry.name, None)
 
     def _read(self, watch: bool) -> tuple[dict[bytes, bytes], set[bytes], dict[bytes, bytes]]:
-        caching: list[Command] = [("CLIENT", "CACHING", "YES")] if watch else []
         commands: list[Command] = [
-            *caching,
-            ("HGETALL", self._keys.cron),
-            *caching,
-            ("SMEMBERS", self._keys.cron_paused),
+            *tracked(("HGETALL", self._keys.cron), watch),
+            *tracked(("SMEMBERS", self._keys.cron_paused), watch),
             ("HGETALL", self._keys.cron_last),
         ]
         replies = checked(self._connection.pipeline(commands))

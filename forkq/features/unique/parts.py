@@ -16,8 +16,9 @@ from ...errors import InvalidJob, shown
 from ...wire.keys import Keys
 from ...wire.marks import KEY, NEEDS, needs_in
 from ...wire.payload import UNWRITABLE, Payload
+from ...wire.times import LONGEST_SECONDS
 from ...wire.validation import OPTIONS
-from ..effects import NONE, Effect
+from ..effects import NONE, Effect, name_of
 
 UNIQUE: Final = "unique"
 # Until when a job holds its lock: "end": however it ends; "start": it is run; "expiry": its time is
@@ -36,8 +37,6 @@ _LEAST_HELD: Final = 30.0
 # It takes the lock again at its start if that may lapse before the next beat.
 _SOON: Final = 15.0
 _LONGEST_DIGEST: Final = 64
-_LONGEST_NAME: Final = 200
-_MOST_SECONDS: Final = 1e9
 
 
 class Lock(NamedTuple):
@@ -53,7 +52,7 @@ class Lock(NamedTuple):
         """The effect that takes it for the job ``jid`` of the class ``name``, which is due after
         ``delay`` seconds; for ``least`` seconds at least."""
         milliseconds = round(1000 * max(least, max(0.0, delay) + self.seconds))
-        return Effect("lock", keys.unique(self.digest), (jid, name[:_LONGEST_NAME], milliseconds))
+        return Effect("lock", keys.unique(self.digest), (jid, name, milliseconds))
 
 
 def lock_in(needs: Mapping[str, Any]) -> Lock | None:
@@ -65,7 +64,7 @@ def lock_in(needs: Mapping[str, Any]) -> Lock | None:
     if type(digest) is not str or not 0 < len(digest) <= _LONGEST_DIGEST:
         return None
     is_number = isinstance(seconds, int | float) and type(seconds) is not bool
-    if not is_number or not 0 < seconds <= _MOST_SECONDS or until not in _UNTIL:  # type: ignore[operator]
+    if not is_number or not 0 < seconds <= LONGEST_SECONDS or until not in _UNTIL:  # type: ignore[operator]
         return None
     return Lock(digest, float(seconds), until)  # type: ignore[arg-type]
 
@@ -131,7 +130,7 @@ def ask(job: Payload, needs: dict[str, Any], definition: Definition | None) -> U
     """Makes of the options of a unique job what its payload needs. None if it is not unique. Raises
     InvalidJob."""
     given = {name: needs.pop(name) for name in _OPTIONS if name in needs}
-    name = str(job.get("wrapped") or job["class"])[:_LONGEST_NAME]
+    name = name_of(job)
     how: OnDuplicate = given.get("on_duplicate", "skip")
     if not given.get("unique_for"):
         lock = lock_in(needs)  # a payload that is pushed again
