@@ -363,7 +363,7 @@ def _on_commit(send: Callable[[], None]) -> None:
 
 def _enqueued_now(job: EncodedJob) -> EncodedJob:
     """``job`` without the time that it has waited for the commit: that is no time in the queue."""
-    from .features.marked import enqueued  # noqa: PLC0415 - other pushes need none of it
+    from .features.marked import enqueued  # noqa: PLC0415 - a push at once needs none of it
 
     if job.at is not None:
         return job
@@ -372,7 +372,7 @@ def _enqueued_now(job: EncodedJob) -> EncodedJob:
 
 def _add_expiry(job: Payload, table: Mapping[str, float]) -> None:
     """``features.expire.queues.add_expiry``, which a client without ``[expire]`` does not need."""
-    from .features.expire.queues import add_expiry  # noqa: PLC0415 - as below
+    from .features.expire.queues import add_expiry  # noqa: PLC0415 - most clients have no such table
 
     add_expiry(job, table)
 
@@ -388,7 +388,7 @@ def _is_unique(job: Payload) -> bool:
     """``features.marked.is_unique``, which a plain job does not need."""
     if KEY not in job:
         return False
-    from .features.marked import is_unique  # noqa: PLC0415 - as above
+    from .features.marked import is_unique  # noqa: PLC0415 - a plain push needs none of it
 
     return is_unique(job)
 

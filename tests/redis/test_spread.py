@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -115,20 +115,30 @@ def test_a_part_that_is_back_gets_its_jobs_again(
     assert [one.getMessage() for one in caplog.records][1:] == ["the shard b takes jobs again"]
 
 
+def tell_of_pushes(
+    spread: Spread,
+    part: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tell: Callable[[Sequence[Any]], object],
+) -> None:
+    """From now on ``tell`` gets the jobs of each push that is tried at that part."""
+    push = Client._write
+
+    def write(client: Any, jobs: Any, route: Any = None) -> Any:
+        if route is spread.client._routes[part]:
+            tell(jobs)
+        return push(client, jobs, route)
+
+    monkeypatch.setattr(Client, "_write", write)
+
+
 def test_only_one_push_in_each_rest_tries_a_part_that_is_down(
     spread: Spread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And the rests grow, to half a minute."""
     now, tried = 1000.0, list[float]()
-    push = Client._write
-
-    def write(client: Any, jobs: Any, route: Any = None) -> Any:
-        if route is spread.client._routes["b"]:
-            tried.append(now)
-        return push(client, jobs, route)
-
     monkeypatch.setattr(sharded_client, "monotonic", lambda: now)
-    monkeypatch.setattr(Client, "_write", write)
+    tell_of_pushes(spread, "b", monkeypatch, lambda _: tried.append(now))
     spread.servers["b"].kill()
     for number, jid in enumerate(jids_for("b", 240)):
         now = 1000.0 + number / 2
@@ -141,15 +151,8 @@ def test_a_bulk_push_tries_a_part_that_is_down_with_one_job(
     spread: Spread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, tried = 1000.0, list[int]()
-    push = Client._write
-
-    def write(client: Any, jobs: Any, route: Any = None) -> Any:
-        if route is spread.client._routes["b"]:
-            tried.append(len(jobs))
-        return push(client, jobs, route)
-
     monkeypatch.setattr(sharded_client, "monotonic", lambda: now)
-    monkeypatch.setattr(Client, "_write", write)
+    tell_of_pushes(spread, "b", monkeypatch, lambda jobs: tried.append(len(jobs)))
     spread.servers["b"].kill()
     spread.push_to("b")
     now += 60
