@@ -112,9 +112,11 @@ def test_connections_killed_again_and_again_under_load(
 
     def cut() -> bool:
         nonlocal kills
+        if kills <= 5:  # so that each of the first cuts strikes jobs, however fast they are
+            jids.extend(push_many(own_server, "Quick", [[0.002]] * 200))
         own_server.cli("CLIENT", "KILL", "TYPE", "normal")
         kills += 1
-        return settled(redis)
+        return kills > 5 and settled(redis)
 
     wait_until(cut, deadline=90, every=0.15, what="the end of the jobs")
     assert kills > 5
