@@ -7,9 +7,7 @@ import gc
 import importlib
 import os
 import sys
-import warnings
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,7 @@ import forkq
 from forkq import middleware
 from forkq.current_job import leave_job, running_job
 from forkq.wire import times
-from tests.support import preloaded
+from tests.support import forked_workers, preloaded
 from tests.support.leaks import OpenResources
 from tests.support.scheduling import MixedScheduling
 from tests.support.server import Server
@@ -38,63 +36,53 @@ def host_time() -> Iterator[None]:
     times.follow_host()
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Compiles the package once, as pip does for a user. The tests start hundreds of forkq
-    processes, and where PYTHONDONTWRITEBYTECODE is set, each would compile what it imports.
+def prepare_process() -> None:
+    """Sets what the tests and all that they start find in their process.
 
-    The tests are compiled once, too: with their assertions rewritten, that takes each worker longer
-    than all the rest of its collection.
-
-    What the tests start is spared two large packages (support/lean/). It runs without
-    PYTHONUNBUFFERED, as for most users: with it, no test would see a line that a buffer has lost.
-    """
+    They run without PYTHONUNBUFFERED, as for most users: with it, no test would see a line that a
+    buffer has lost."""
     os.environ.pop("PYTHONUNBUFFERED", None)
     # sentry_sdk imports eventlet where that is installed. That warns of its age, here and in what
     # the tests start, and then of each fork: only test_green_threads.py's programs may import it.
     os.environ["EVENTLET_TESTS"] = "1"
     sys.modules["eventlet"] = None  # type: ignore[assignment]
-    if not hasattr(config, "workerinput"):
-        for folder in (Path(forkq.__file__).parent, TESTS.parent / "examples", LEAN):
-            compileall.compile_dir(folder, quiet=2)
-        path = filter(None, (str(LEAN), os.environ.get("PYTHONPATH")))
-        os.environ["PYTHONPATH"] = os.pathsep.join(path)
-        # As in pyproject.toml, for the runs of pytest that tests start.
-        more = filter(None, (os.environ.get("PYTEST_ADDOPTS"), "-p no:anyio -p no:valkey"))
-        os.environ["PYTEST_ADDOPTS"] = " ".join(more)
-        if _is_everything(config) and config.option.tx and preloaded.possible():
-            config.stash[_ADDRESSES] = preloaded.listen()  # one of each kind for all workers
-            config.add_cleanup(preloaded.close)
     sys.dont_write_bytecode = False
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compiles the package once, as pip does for a user. The tests start hundreds of forkq
+    processes, and where PYTHONDONTWRITEBYTECODE is set, each would compile what it imports.
+
+    What the tests start is spared two large packages (support/lean/).
+
+    A run of all tests has its workers forked, and one process of each kind from which they fork
+    what they start."""
+    prepare_process()
+    if hasattr(config, "workerinput"):
+        return
+    for folder in (Path(forkq.__file__).parent, TESTS.parent / "examples", LEAN):
+        compileall.compile_dir(folder, quiet=2)
+    path = filter(None, (str(LEAN), os.environ.get("PYTHONPATH")))
+    os.environ["PYTHONPATH"] = os.pathsep.join(path)
+    # As in pyproject.toml, for the runs of pytest that tests start.
+    more = filter(None, (os.environ.get("PYTEST_ADDOPTS"), "-p no:anyio -p no:valkey"))
+    os.environ["PYTEST_ADDOPTS"] = " ".join(more)
+    everything = config.args_source == pytest.Config.ArgsSource.TESTPATHS
+    if everything and set(config.option.tx) == {"popen"} and preloaded.possible():
+        config.add_cleanup(forked_workers.start(config).kill)
+        config.stash[_ADDRESSES] = preloaded.listen()
+        config.add_cleanup(preloaded.close)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tells each of xdist's workers whether all tests are run, and what it shares with others."""
-    node.workerinput["forkq_everything"] = _is_everything(node.config)
+    """Tells each of xdist's workers what it shares with the others."""
     node.workerinput["forkq_preloaded"] = node.config.stash.get(_ADDRESSES, None)
 
 
-def _is_everything(config: pytest.Config) -> bool:
-    return config.args_source == pytest.Config.ArgsSource.TESTPATHS
-
-
-def pytest_sessionstart(session: pytest.Session) -> None:
-    """Before they collect the whole suite, the workers import it, each from another file on: a file
-    that one has compiled, the others need not."""
-    gc.disable()  # imports make next to no garbage
-    worker = getattr(session.config, "workerinput", {})
-    if not worker.get("forkq_everything"):
-        return
-    importlib.import_module("tests.support.properties")  # before the properties
-    files = sorted(TESTS.rglob("test_*.py"))
-    first = int(worker["workerid"].removeprefix("gw")) * len(files) // worker["workercount"]
-    for path in files[first:] + files[:first]:
-        with (
-            suppress(Exception, pytest.skip.Exception),
-            warnings.catch_warnings(),
-        ):  # the collection reports it
-            warnings.simplefilter("error")
-            importlib.import_module(".".join(path.relative_to(TESTS.parent).with_suffix("").parts))
+def pytest_sessionstart() -> None:
+    """Imports and the collection make next to no garbage."""
+    gc.disable()
 
 
 def pytest_collection_finish() -> None:

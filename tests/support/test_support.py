@@ -251,3 +251,13 @@ def test_what_a_test_starts_prints_as_it_does_for_a_user() -> None:
     """Few users set PYTHONUNBUFFERED. With it, no test would see a line that a buffer has lost."""
     program = [sys.executable, "-c", "import os; print('lost'); os._exit(0)"]
     assert subprocess.run(program, capture_output=True, text=True, check=True).stdout == ""
+
+
+def test_a_forked_worker_finds_what_an_executed_one_finds(pytestconfig: pytest.Config) -> None:
+    """forked_workers.py"""
+    if not getattr(pytestconfig, "workerinput", {}).get("forkq_preloaded"):
+        pytest.skip("only a run of all tests forks its workers")
+    assert "tests.support.forked_workers" in psutil.Process(os.getppid()).cmdline()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGCHLD) is signal.SIG_DFL
+    assert not hasattr(sys.modules["__main__"], "__file__"), "python -c has none"
