@@ -52,9 +52,10 @@ from .heartbeat.tasks import (
 )
 from .held_classes import ReleaseClasses
 from .job_log import make_job_log
+from .job_way import Role
 from .manager import Manager
 from .observers import JobObserver, SoloRuns
-from .processor import Processor, Role
+from .processor import Processor
 from .time_limits import TimeLimits
 
 if TYPE_CHECKING:

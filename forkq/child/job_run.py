@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
 
 class JobRun:
-    """Created by the processor for each unit.
+    """Created by the processor, or the event loop, for each unit.
 
+    ``consumer``: who occupies the place of the unit after its end (``Leases.occupy``).
     ``job``: the payload as loaded; None if it is malformed.
     ``shown_class``, ``jid``, ``marks`` (the payload's ``forkq``): copied before middleware or the
     job can change them.
@@ -29,6 +30,7 @@ class JobRun:
     """
 
     __slots__ = (
+        "consumer",
         "counted_as",
         "elapsed",
         "jid",
@@ -42,8 +44,9 @@ class JobRun:
         "unit",
     )
 
-    def __init__(self, unit: UnitOfWork) -> None:
+    def __init__(self, unit: UnitOfWork, consumer: object = None) -> None:
         self.unit = unit
+        self.consumer = consumer
         self.job: Payload | None = None
         self.shown_class: object = None
         self.jid: object = None

@@ -46,7 +46,7 @@ def test_each_function_stands_in_the_source_as_it_is_shown(
 
 def test_the_way_of_a_job_is_shown() -> None:
     assert any(
-        "ends.done(unit)  # sent with the next fetch" in excerpt.text for excerpt in excerpts()
+        "ends.done(run.unit)  # sent with the next fetch" in excerpt.text for excerpt in excerpts()
     )
 
 

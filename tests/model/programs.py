@@ -121,7 +121,7 @@ class Child(Program):
         it has made before it sleeps."""
         if self._processor is None:
             return 0, ()
-        prepared = self._processor._fetch.channel._prepared
+        prepared = self._processor._turn._fetcher._channel._prepared
         reader = hiredis.Reader()
         reader.feed(prepared[1] if prepared else b"*0\r\n")
         return int(self._processor._started[0]), tuple(reader.gets())

@@ -15,7 +15,7 @@ from redis import Redis
 
 import forkq
 from forkq import middleware, registry
-from forkq.child import processor as processor_module
+from forkq.child import job_way, processor
 from forkq.child.fetch.plan import FetchPace
 from forkq.child.fetch_turn import FetchTurn, Hand
 from forkq.child.heartbeat.stats import Tally
@@ -169,8 +169,8 @@ def test_an_error_in_forkq_costs_the_job_a_retry_and_no_processor(
         runs.append(1)
         raise ValueError("boom")
 
-    path = f"forkq.child.processor.{where}"
-    original = operator.attrgetter(where)(processor_module)
+    path = f"forkq.child.job_way.{where}"
+    original = operator.attrgetter(where)(job_way)
     calls: list[int] = []
 
     def break_off(*args: Any) -> Any:
@@ -179,7 +179,8 @@ def test_an_error_in_forkq_costs_the_job_a_retry_and_no_processor(
             raise Stray("ours")
         return original(*args)
 
-    monkeypatch.setattr(processor_module, "stopping", lambda: True)
+    monkeypatch.setattr(job_way, "stopping", lambda: True)
+    monkeypatch.setattr(processor, "stopping", lambda: True)
     monkeypatch.setattr(path, break_off)
     with InProcessChild(redis_server.url, concurrency=1) as child:
         redis.lpush(LIST, payload("Bad"))

@@ -16,7 +16,7 @@ from redis import Redis
 
 import forkq
 from forkq import middleware, registry
-from forkq.child import processor
+from forkq.child import job_way
 from forkq.child.cron.outcome import CronOutcomes
 from forkq.child.failure import ends, settle
 from forkq.child.heartbeat.stats import Totals
@@ -577,7 +577,7 @@ def test_a_wrapped_job_counts_under_the_wrapped_class(redis: Redis, redis_server
 def test_wrapped_names_without_end_do_not_fill_the_memory(
     redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forkq.child.processor._MOST_NAMES", 3)
+    monkeypatch.setattr("forkq.child.job_way._MOST_NAMES", 3)
     good()
     with InProcessChild(redis_server.url, concurrency=1) as child:
         for number in range(6):
@@ -1051,8 +1051,8 @@ def test_a_solo_child_without_memory_for_its_job_ends(
     def load(raw: bytes) -> NoReturn:
         raise MemoryError
 
-    monkeypatch.setattr(processor, "exit_process", end)
-    monkeypatch.setattr(processor, "loads", load)
+    monkeypatch.setattr(job_way, "exit_process", end)
+    monkeypatch.setattr(job_way, "loads", load)
     redis.lpush(SUSPECTS, payload("Good", **FLAG))
     with InProcessChild(redis_server.url, concurrency=1, solo=True) as child:
         wait_until(lambda: codes and child.manager.idle, what="its end")

@@ -250,7 +250,7 @@ def test_one_that_goes_on_is_logged_with_its_stack_while_it_runs(
 def test_the_stop_wins_over_the_limit(
     redis: Redis, child: InProcessChild, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forkq.child.processor.stopping", lambda: True)
+    monkeypatch.setattr("forkq.child.job_way.stopping", lambda: True)
     forkq.job(name="Spin", timeout=0.2)(spin)
     push(redis, "Spin")
     wait_until(lambda: child.manager.busy, what="the job to run")

@@ -7,20 +7,20 @@ import os
 from typing import Any
 
 from forkq.child.fetch.fetcher import Fetcher
-from forkq.child.processor import Processor
+from forkq.child.job_way import JobWay
 from forkq.clock import sweep
 from forkq.master.rescue import Rescue
 
 
 def acknowledge_first() -> None:
     """Each job is acknowledged before it runs, as by a queue that pops."""
-    perform, done = Processor._perform, Fetcher.done
+    opened, done = JobWay.open, Fetcher.done
 
-    def performed(self: Any, run: Any) -> Any:
-        done(self._fetch.fetcher, run.unit)
-        return perform(self, run)
+    def open_ended(self: Any, run: Any, region: Any) -> Any:
+        done(self._fetcher, run.unit)
+        return opened(self, run, region)
 
-    Processor._perform = performed  # type: ignore[method-assign]
+    JobWay.open = open_ended  # type: ignore[method-assign]
 
     def end_elsewhere(self: Any, unit: Any, ending: Any = None) -> float:
         return 0.0 if ending is None else done(self, unit, ending)

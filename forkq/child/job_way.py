@@ -1,0 +1,351 @@
+"""The way of a job through a child, but for its run: what is decided before it, and what becomes of
+the job after it.
+
+A processor and the event loop both go it. What the job raised, or why it was not run, is a value
+here. Each of the app's handlers is called inside a ``try`` of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from time import monotonic
+from typing import Final, Literal, TypeAlias
+
+from .. import registry
+from ..current_job import leave_job
+from ..errors import (
+    Cancelled,
+    Discard,
+    MalformedPayload,
+    Snooze,
+    SnoozedTooLong,
+    Unsettled,
+    cancelled_in,
+    caused_by_shutdown,
+    decision_in,
+)
+from ..features.cancel.parts import field_in
+from ..features.effects import name_of
+from ..features.marked import outcome_at_start
+from ..process_state import stopping
+from ..registry import JobSpec
+from ..runtime.assignment import exit_job_fork, exit_process, is_job_fork
+from ..runtime.exit_codes import OUT_OF_MEMORY
+from ..store.held_classes import name_in
+from ..wire.marks import (
+    failure_in,
+    is_suspect,
+    needs_in,
+    needs_newer,
+    needs_sole,
+    ran_until_failure,
+)
+from ..wire.payload import Payload, loads
+from ..wire.times import now
+from .failure.retry import (
+    AddProblem,
+    Bury,
+    Decision,
+    Drop,
+    End,
+    Retry,
+    Snoozed,
+    decide,
+    obey,
+    postpone,
+    postponed_too_long,
+)
+from .failure.settle import (
+    EndsUnrun,
+    MustRunAlone,
+    MustRunSole,
+    NeedsNewer,
+    NotRun,
+    Settler,
+    Unread,
+    Until,
+)
+from .fetch_turn import FetchParts
+from .heartbeat.stats import JobCounter, Tally
+from .interrupt import CutShort, InterruptRegion
+from .job_run import JobRun
+from .observers import JobObserver, Observers
+from .time_limits import TimeLimits
+
+# Seconds until a solo child fetches again after a payload that Redis did not give.
+_UNREAD_PAUSE: Final = 1.0
+# And after a suspect beside which no other one of the tree may run: the list may have more of them.
+_SOLE_PAUSE: Final = 1.0
+# Bounds of the classes that payloads may name for the metrics: characters, and how many.
+_LONGEST_NAME: Final = 200
+_MOST_NAMES: Final = 1000
+
+
+Role: TypeAlias = Literal["ordinary", "solo", "sole"]
+
+
+class Interrupted(Exception):
+    """The outcome of a job that the stop cut short. Its lease stays, and goes back to its queue."""
+
+
+class JobWay:
+    """What one consumer of units does with each job before and after its run.
+
+    ``observers`` are told of each job; the counts in ``tally`` come first. ``log_problem`` logs an
+    error in the app's own handlers, or in forkq. ``limits`` are the time limits of jobs. In the
+    role "solo" or "sole" suspects run here; "sole": no other suspect of the tree runs meanwhile.
+    In the role "ordinary" they move to the list of suspects, with jobs of the classes that are
+    ``held``.
+    """
+
+    def __init__(
+        self,
+        fetch: FetchParts,
+        settler: Settler,
+        observers: Sequence[JobObserver],
+        log_problem: AddProblem,
+        limits: TimeLimits,
+        tally: Tally,
+        *,
+        role: Role = "ordinary",
+        held: AbstractSet[str] = frozenset(),
+    ) -> None:
+        self.tally = tally
+        self._fetcher = fetch.fetcher
+        self._leases = fetch.leases
+        self._settler = settler
+        self._observers = Observers([JobCounter(tally), *observers])
+        self._log_problem = log_problem
+        self._role = role
+        self._held = held
+        self._limits = limits
+        self._timed_classes = limits.classes
+
+    # Before the run
+
+    def open(self, run: JobRun, region: InterruptRegion) -> BaseException | None:
+        """Loads the job. Returns why it is not performed here; None if it is: then the observers
+        know that it starts, and its time limits count. Of a large or marked job it asks Redis."""
+        unit = run.unit
+        try:
+            job = loads(unit.payload or self._settler.read(unit))
+        except (MalformedPayload, Unread) as problem:
+            return problem
+        if "retry_count" in job:
+            _count_from_zero(job)
+        run.loaded(job)
+        if run.marks is not None or self._held or self._limits.cancelled:
+            if (verdict := self._verdict(run, job)) is not None:
+                return verdict
+            if unit.marked is not None:
+                self._settler.start(unit, job)
+        for started in self._observers.started:
+            started(run)
+        if "timeout" in job or "hard_timeout" in job or job["class"] in self._timed_classes:
+            self._limits.watch(region, run, job)
+        return None
+
+    def counted_as(self, spec: JobSpec, job: Payload) -> str:
+        """The name for the metrics: the class that ActiveJob, say, has wrapped. Payloads could name
+        any number of classes; beyond the bounds the wrapper's own name counts."""
+        name, known = job["wrapped"], self.tally.classes
+        fits = type(name) is str and 0 < len(name) <= _LONGEST_NAME
+        return name if fits and (name in known or len(known) < _MOST_NAMES) else spec.name
+
+    def _verdict(self, run: JobRun, job: Payload) -> BaseException | None:
+        """Why the job is not to be performed here, by its marks or its class; None if it is."""
+        if needs_newer(run.marks):
+            return postponed_too_long(run.marks) or NeedsNewer()
+        if self._limits.cancelled and field_in(self._limits.cancelled, job):
+            return EndsUnrun("cancelled")
+        outcome = outcome_at_start(needs_in(run.marks), now())
+        if outcome is not None and failure_in(run.marks) is None:
+            return EndsUnrun(outcome)
+        if self._role == "ordinary" and is_suspect(run.marks):
+            return MustRunAlone()
+        if self._role == "ordinary" and (name := name_in(job)) in self._held:
+            return MustRunAlone(name)
+        error = failure_in(run.marks)
+        if error is None and self._role == "solo" and needs_sole(run.marks):
+            return MustRunSole()
+        if error is not None:
+            run.elapsed = ran_until_failure(run.marks)
+            if (spec := registry.find(job["class"])) is not None:
+                run.performing, run.counted_as = spec, spec.name
+        return error
+
+    # After the run
+
+    def outcome(
+        self, run: JobRun, error: BaseException | None, cut_short: CutShort
+    ) -> BaseException | None:
+        """What a run that has left its region has come to. ``error``: what it raised; None if it
+        has ended well."""
+        if cut_short == "stop" or (error and stopping() and caused_by_shutdown(error)):
+            found: BaseException | None = Interrupted()
+        elif cut_short:
+            found = self._cancelled(run, error)
+        else:
+            found = error and (decision_in(error) or error)
+        if is_job_fork():
+            exit_job_fork(found)  # the job has forked, and this process is the copy
+        if run.time_limit is not None:
+            self._limits.end(run.time_limit, found)
+        if found is not None:  # else ``done`` measures it
+            run.elapsed = monotonic() - run.unit.taken
+        return found
+
+    def settle(self, run: JobRun, error: BaseException | None) -> None:
+        """Ends a job whose run, or whose way to it, has come to ``error``."""
+        if error is None:
+            ends = self._fetcher if run.marks is None else self._settler
+            run.elapsed = ends.done(run.unit)  # sent with the next fetch
+            run.settled = True
+            observers = self._observers
+            for done in observers.done if run.marks is None else observers.done_marked:
+                done(run)
+        elif isinstance(error, Interrupted):
+            run.settled = True  # the lease stays: the stop returns it to its queue
+            for interrupted in self._observers.interrupted:
+                interrupted(run)
+        elif isinstance(error, NotRun):
+            self._put_elsewhere(run, error)
+        elif isinstance(error, Snooze | Discard | Cancelled):
+            self._obey(run, error)
+        else:
+            self._fail(run, error)
+
+    def _fail(self, run: JobRun, error: BaseException) -> None:
+        decision = decide(run.unit, run.performing, error, run.add_problem)
+        leases, until = self._leases, _until(decision)
+        if registry.error_handlers or registry.death_handlers:
+            # They may be slow: no job is fetched for this processor.
+            leases.occupy(run.consumer, on=True)
+        try:
+            if isinstance(decision, Retry):
+                self._settler.retry(run.unit, decision, until=until)
+            elif isinstance(decision, Bury):
+                self._settler.bury(run.unit, decision, until=until)
+            elif isinstance(decision, End):
+                self._settler.end(run.unit, decision, until=until)
+            else:
+                self._settler.drop(run.unit, until=until)
+            run.settled = True
+            for failed in self._observers.failed:
+                failed(run, error, decision)
+            if not run.unit.lost:  # else another process has the job
+                self._call_death_handlers(decision, error)
+        finally:
+            leases.occupy(run.consumer, on=False)
+
+    def _obey(self, run: JobRun, said: Snooze | Discard | Cancelled) -> None:
+        """Does what the job has said of itself."""
+        decision = obey(run.unit, said)
+        if isinstance(decision, SnoozedTooLong):
+            self._fail(run, decision)
+            return
+        if isinstance(decision, Snoozed):
+            self._settler.retry(run.unit, decision, until="queued")
+        else:
+            self._settler.end(run.unit, decision, until="queued")
+        run.settled = True
+        for decided in self._observers.decided:
+            decided(run, said, decision)
+
+    def _cancelled(self, run: JobRun, error: BaseException | None) -> BaseException | None:
+        """What a job has raised that was cancelled while it ran: Cancelled, unless it has failed
+        for another reason. None if it has ended well."""
+        if error is None:
+            self._limits.note_done(run)
+            return None
+        return cancelled_in(error) or decision_in(error) or error
+
+    def _put_elsewhere(self, run: JobRun, why: NotRun) -> None:
+        """Sends a job elsewhere that is not performed here. Nothing of it counts."""
+        unit = run.unit
+        if isinstance(why, NeedsNewer):
+            self._settler.retry(unit, postpone(unit), until="queued")
+            for postponed in self._observers.postponed:
+                postponed(run)
+        elif isinstance(why, EndsUnrun):
+            name, jid = name_of(run.job or {}), str(run.jid or "")
+            decision = End(why.outcome, name, unrun=True, jid=jid)
+            self._settler.end(unit, decision, until="queued")
+            for ended in self._observers.ended:
+                ended(run, why.outcome)
+        elif isinstance(why, Unread) and self._role != "ordinary":
+            self._settler.return_to_queue(unit)  # elsewhere, or later, it may be read
+            self._pause(run, _UNREAD_PAUSE)
+        elif isinstance(why, MustRunSole):
+            self._settler.isolate(unit, last=True)
+            for returned in self._observers.returned:
+                returned(run)
+            self._pause(run, _SOLE_PAUSE)
+        else:
+            held = why.held if isinstance(why, MustRunAlone) else ""
+            self._settler.isolate(unit, held, until="queued")
+        run.settled = True
+
+    def _pause(self, run: JobRun, seconds: float) -> None:
+        """Waits, and lets no other job begin in the place of this one."""
+        self._leases.occupy(run.consumer, on=True)
+        time.sleep(seconds)
+        self._leases.occupy(run.consumer, on=False)
+
+    def last_resort(self, run: JobRun, error: BaseException) -> None:
+        """Settles a job whose way was ended early by an error in forkq, or by a late exception of
+        the app's. It is a failure, by its payload alone; of the error only its class is used."""
+        self._leases.occupy(run.consumer, on=False)
+        leave_job()
+        if is_job_fork():
+            exit_job_fork(error)
+        if run.time_limit is not None:
+            self._limits.end(run.time_limit, error)
+        if isinstance(error, MemoryError) and not run.settled:
+            self._out_of_memory(run, error)
+            return
+        if not run.settled:
+            run.performing = None
+            run.elapsed = monotonic() - run.unit.taken
+            self._fail(run, Unsettled(f"forkq could not settle this job: {type(error).__name__}"))
+        self._log_problem(error, "forkq failed while it processed a job")
+
+    def _out_of_memory(self, run: JobRun, error: MemoryError) -> None:
+        """Sends a job to a solo child, which has more memory left, when this process lacks the
+        memory to read or to settle it. A solo child that fails, too, dies of it, which counts:
+        three such deaths bury the job."""
+        if self._role != "ordinary":
+            self._log_problem(error, "no memory for a job that runs alone; this child ends")
+            exit_process(OUT_OF_MEMORY)
+        run.settled = True
+        run.unit.payload = b""
+        self._settler.isolate(run.unit)
+        self._log_problem(error, "no memory for a job; it runs alone")
+
+    def _call_death_handlers(self, decision: Decision, error: BaseException) -> None:
+        if not isinstance(decision, Bury | Drop) or decision.job is None:
+            return
+        for handler in registry.death_handlers:
+            try:
+                registry.call_hook(handler, decision.job, error)
+            except BaseException as bad:  # noqa: BLE001 - the app's own code, SystemExit too
+                self._log_problem(bad, "a death handler failed")
+
+
+def _until(decision: Decision) -> Until:
+    """How far the end of a failed job must have come before the app's handlers run: death handlers
+    run once Redis confirms the burial. Other handlers may take their time, and the end must not
+    wait for them here."""
+    if registry.death_handlers and isinstance(decision, Bury) and decision.job is not None:
+        return "told"
+    return "sent" if registry.error_handlers or registry.death_handlers else "queued"
+
+
+def _count_from_zero(job: Payload) -> None:
+    """Sidekiq's "retry now" counts down before it enqueues, even from 0. The unit's payload keeps
+    its -1, so this run costs no retry. The job itself sees 0."""
+    count = job["retry_count"]
+    if type(count) is int and count < 0:
+        job["retry_count"] = 0
