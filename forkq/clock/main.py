@@ -51,6 +51,7 @@ from ..wire.keys import Keys, new_secret
 from .cancelled_jobs import CancelledJobs
 from .cron.enqueue import CronEnqueuer
 from .cron.services import RunningServices
+from .doubted_locks import DoubtedLocks
 from .due_jobs import DueJobMover
 from .expired_jobs import ExpiredJobs
 from .held_classes import ClassReturns, HeldClassWatch
@@ -138,6 +139,7 @@ class Clock:
         stranded = StrandedSuspects(keys, connection, lambda: watch.queues, self._log)
         expired = ExpiredJobs(keys, connection, self._log)
         cancelled = CancelledJobs(keys, connection, self._log)
+        doubted = DoubtedLocks(keys, connection, self._log)
         self._tasks = (
             self._mover_task("scheduled jobs", keys.schedule),
             self._mover_task("retries", keys.retry),
@@ -146,6 +148,7 @@ class Clock:
             ScheduledTask("suspects without a process", stranded, (), self._redis),
             self._shared_task("expired jobs", expired, keys.marked),
             self._shared_task("cancelled jobs", cancelled, keys.cancelled),
+            self._shared_task("doubted locks", doubted, keys.doubted),
         )
 
     def _shared_task(self, name: str, work: Work, key: str) -> ScheduledTask:

@@ -7,7 +7,7 @@ compared with the one that Redis gives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from ..features.cancel import parts as cancel
@@ -195,13 +195,32 @@ class _Story:
         yield Trial(Call(scripts.END, leased, [f"{_OWNER}1", "expired", _CLASS, 1]), 1)
         yield Trial(("HGET", ends, f"{_CLASS}|expired"), b"2")
         lock = keys.unique("d")
-        taken = [1, "e", "", 0, payload, 6, _JID(1), _CLASS, _KEPT]
-        again = [1, "e", "", 0, payload, 6, _JID(2), _CLASS, _KEPT]
-        unique = Call(scripts.PUSH, [*shared, queue, lock], [*taken, *again])
-        yield Trial(unique, [1, 1, _JID(1).encode()])
-        frees = f'[1, ["unlock", 2, "{_JID(1)}"]]'
+        taken = [1, "e", "", 0, payload, 6, _JID(1), _CLASS, _KEPT, "p"]
+        again = [1, "e", "", 0, payload, 6, _JID(2), _CLASS, _KEPT, "p"]
+        names = [*shared, queue, lock, keys.doubted]
+        yield Trial(Call(scripts.PUSH, names, [*taken, *again]), [1, 1, _JID(1).encode()])
+        yield from self._doubted(names, again)
+        frees = f'[1, ["unlock", 2, "{_JID(2)}"]]'
         yield Trial(Call(scripts.EFFECTS_ALONE, [ends, lock], [frees]), 1)
         yield Trial(("HGET", lock, "jid"), None)
+
+    def _doubted(self, names: Sequence[str], again: Sequence[Any]) -> Iterator[Trial]:
+        """A push meets a doubted lock: its job is found, and then is gone."""
+        keys, waiting = self._keys, self._keys.queue("f")
+        yield Trial(("LPUSH", waiting, _FIRST), 1)
+        looked = Call(
+            scripts.FIND_JOBS, [waiting, keys.inflight("f")], ["list", 0, 10, _MUCH, _JID(1)]
+        )
+        yield Trial(looked, [b"", 1, b"", _FIRST])
+        looked = Call(scripts.FIND_JOBS, [keys.retry], ["set", 0, 10, _MUCH, _JID(9)])
+        yield Trial(looked, [b""])
+        yield Trial(("DEL", waiting), 1)
+        yield Trial(Call(scripts.DOUBT_SURE, [names[-1], names[-2]], [0, _JID(1)]), 1)
+        yield Trial(("HSET", names[-2], "sure", 1), 0)
+        yield Trial(Call(scripts.PUSH, names, again), [1, _JID(1).encode()])
+        over = Call(scripts.DOUBT_OVER, names, [*again, _JID(1), 1, b" " + again[4]])
+        yield Trial(over, [1, 1])
+        yield Trial(("LPOP", names[-3]), again[4])
 
     def cancelled(self) -> Iterator[Trial]:
         """A job is cancelled, and found in each place; it ends in the hands of a child."""

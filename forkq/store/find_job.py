@@ -1,7 +1,8 @@
-"""Finding one job by its jid, wherever it is: in flight, in a queue, or in one of the sets. A queue
-has three lists: its own, that of its suspects, and the jobs on their way to another shard.
+"""Finding jobs by their jids, wherever they are: in flight, in a queue, or in one of the sets. A
+queue has three lists: its own, that of its suspects, and the jobs on their way to another shard.
 
-Any process. The clock calls it before it skips a tick, an app by ``forkq.is_alive``.
+Any process. ``find`` looks for one job: the clock calls it before it skips a tick, an app by
+``forkq.is_alive``. ``JobSearch`` looks for many: the jobs that have locks.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ import msgspec
 from ..errors import MalformedPayload
 from ..limits.patterns import decoded_names
 from ..wire.keys import Keys
-from ..wire.payload import loads_head
-from .scripts import FIND_JOB, FIND_JOB_IN_LIST
+from ..wire.payload import bounded, loads_head
+from .process_info import UNREADABLE, process_info
+from .scripts import FIND_JOB, FIND_JOB_IN_LIST, FIND_JOBS
+from .steps import checked
 
 if TYPE_CHECKING:
     from .connection import Command, RedisConnection
@@ -34,6 +37,12 @@ _WALKS: Final = 2
 # Of how many queues one script looks at what is in flight and at both ends.
 _CHUNK: Final = 150
 _SCAN: Final = 100
+# What one script of a pass looks at: so small that it delays others by some milliseconds at most.
+# Nothing bounds the bytes of a page of a set.
+_PAGE: Final = 1000
+_PAGE_OF_SET: Final = 100
+_BYTES: Final = 1 << 20
+_PROCESSES: Final = 100  # whose records are read at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +243,115 @@ class _Search:
         return [queue for queue in queues if queue in having]
 
 
+class JobSearch:
+    """One pass for the jobs with these ``jids``, over all sets, lists and leases, a page at a time.
+
+    A pass follows the direction in which jobs move: a job that goes back during it (it fails, or is
+    returned to another queue) may be missed. Who must be sure makes two.
+
+    ``found``: where each was seen first. ``sees_ruby``: a process that is none of forkq's is there;
+    such a process tells every few seconds only what it runs.
+    """
+
+    def __init__(self, connection: RedisConnection, keys: Keys, jids: Iterable[str]) -> None:
+        self._connection = connection
+        self._keys = keys
+        self._wanted = set(jids)
+        self.found: dict[str, Found] = {}
+        self.sees_ruby = False
+
+    def steps(self) -> Iterator[None]:
+        """Makes the pass, one call of Redis after the other. It ends early if all jobs are
+        found."""
+        for step in (self._in_sets, self._in_queues, self._in_ruby):
+            for _ in step():
+                yield
+                if len(self.found) == len(self._wanted):
+                    return
+
+    def _in_sets(self) -> Iterator[None]:
+        sets: tuple[tuple[str, Location], ...] = (
+            (self._keys.schedule, "scheduled"),
+            (self._keys.retry, "retrying"),
+        )
+        for key, location in sets:
+            at = b"0"
+            while at:
+                at, triples = self._look("set", [key], at, _PAGE_OF_SET)
+                for _, score, payload in triples:
+                    self._note(location, "", payload, at=float(score))
+                yield
+
+    def _in_queues(self) -> Iterator[None]:
+        keys, queues = self._keys, self._queues()
+        for queue in queues:
+            for key, is_alone in ((keys.queue(queue), False), (keys.suspects(queue), True)):
+                yield from self._in_list([key, keys.inflight(queue)], queue, is_alone)
+            yield from self._in_list([keys.moving(queue)], queue, is_alone=False)
+
+    def _in_list(self, names: Sequence[str], queue: str, is_alone: bool) -> Iterator[None]:
+        at = b"0"
+        while at:
+            at, triples = self._look("list", names, at, _PAGE)
+            for number, lease, payload in triples:
+                if number == 1:
+                    self._note("queued", queue, payload, among_suspects=is_alone)
+                else:
+                    owner = lease.decode("utf-8", "replace").rpartition("/")[0]
+                    self._note("running", queue, payload, owner=owner)
+            yield
+
+    def _in_ruby(self) -> Iterator[None]:
+        """What Sidekiq's processes run: their jobs have no lease."""
+        keys = self._keys
+        identities = sorted(decoded_names(self._connection.call("SMEMBERS", keys.processes)))
+        for first in range(0, len(identities), _PROCESSES):
+            part = identities[first : first + _PROCESSES]
+            infos = self._connection.pipeline([("HGET", keys.process(i), "info") for i in part])
+            ruby = [i for i, info in zip(part, infos, strict=True) if _is_of_ruby(info)]
+            self.sees_ruby |= bool(ruby)
+            works = [(i, key) for i in ruby for key in keys.works(i)]
+            replies = self._connection.pipeline([("HVALS", key) for _, key in works])
+            for (identity, _), reply in zip(works, replies, strict=True):
+                for work in reply if isinstance(reply, list) else ():
+                    self._note("running", *_work(work), owner=identity)
+            yield
+
+    def _look(
+        self, kind: str, names: Sequence[str], at: bytes, most: int
+    ) -> tuple[bytes, Iterable[tuple[int, bytes, bytes]]]:
+        """Where to go on, and the jobs of a page that may be wanted."""
+        arguments: list[Any] = [kind, at, most, _BYTES, *self._wanted]
+        at, *flat = self._connection.script(FIND_JOBS, names, arguments)
+        return at, zip(flat[::3], flat[1::3], flat[2::3], strict=True)
+
+    def _note(self, location: Location, queue: str, payload: bytes, **more: Any) -> None:
+        try:
+            job = loads_head(payload)
+        except MalformedPayload:
+            return
+        jid = job.get("jid")
+        if type(jid) is str and jid in self._wanted and jid not in self.found:
+            queue = queue or str(job.get("queue", ""))
+            self.found[jid] = Found(location, queue, payload, **more)
+
+    def _queues(self) -> list[str]:
+        """All queues: one may be deleted while its jobs run, or wait among its suspects."""
+        keys = self._keys
+        found = checked(
+            self._connection.pipeline(
+                [
+                    ("SMEMBERS", keys.queues),
+                    ("ZRANGE", keys.fetched, 0, -1),
+                    ("SMEMBERS", keys.suspected),
+                    ("ZRANGE", keys.marked, 0, -1),
+                    ("HKEYS", keys.moves),
+                ]
+            )
+        )
+        return sorted(decoded_names({name for names in found for name in names}))
+
+
 def _first(candidates: Iterable[Found | None]) -> Found | None:
     return next((found for found in candidates if found is not None), None)
 
@@ -241,3 +359,22 @@ def _first(candidates: Iterable[Found | None]) -> Found | None:
 def _escaped_glob(text: bytes) -> bytes:
     """``text`` as a glob pattern that matches nothing else."""
     return b"".join(b"\\" + bytes([c]) if c in b"*?[]^-\\" else bytes([c]) for c in text)
+
+
+def _is_of_ruby(info: object) -> bool:
+    try:
+        return info is not None and not process_info(info).master
+    except UNREADABLE:
+        return True
+
+
+def _work(raw: bytes) -> tuple[str, bytes]:
+    """The queue and the payload of what a process of Sidekiq runs. Older ones than 7.2 write the
+    job itself in the place of its text."""
+    try:
+        work = msgspec.json.decode(bounded(raw))
+        payload = work["payload"]
+        text = payload.encode() if type(payload) is str else msgspec.json.encode(payload)
+        return str(work["queue"]), text
+    except (KeyError, *UNREADABLE):
+        return "", b""

@@ -240,12 +240,12 @@ def _writes(jobs: Sequence[EncodedJob], keys: Keys) -> list[Write]:
         writes.append((("SADD", keys.queues, queue), ()))
         writes.append((("LPUSH", keys.queue(queue), *payloads), jids))
     if marked:
-        writes.append(_write_of_marked(marked, keys))
+        writes.append((push_call(marked, keys).command, [job.jid for job in marked]))
     return writes
 
 
-def _write_of_marked(jobs: Sequence[EncodedJob], keys: Keys) -> Write:
-    """The call of push.lua that pushes these jobs."""
+def push_call(jobs: Sequence[EncodedJob], keys: Keys) -> Call:
+    """The call of push.lua that pushes these marked jobs."""
     queues = list(dict.fromkeys(job.queue for job in jobs))
     numbers = {queue: number for number, queue in enumerate(queues, start=1)}
     names = [keys.queues, keys.schedule, keys.marked, keys.totals("ends"), *map(keys.queue, queues)]
@@ -254,7 +254,9 @@ def _write_of_marked(jobs: Sequence[EncodedJob], keys: Keys) -> Write:
         at = "" if job.at is None else job.at
         arguments += (numbers[job.queue], job.queue, at, job.expires_in or 0, job.payload)
         arguments += (0,) if job.unique is None else _lock_of(job, job.unique, names, keys)
-    return Call(PUSH, names, arguments).command, [job.jid for job in jobs]
+    if any(job.unique is not None for job in jobs):
+        names.append(keys.doubted)
+    return Call(PUSH, names, arguments)
 
 
 def _has_load(writes: Sequence[Write]) -> bool:
@@ -266,7 +268,7 @@ def _has_load(writes: Sequence[Write]) -> bool:
 def _lock_of(job: EncodedJob, lock: Unique, names: list[str], keys: Keys) -> Sequence[Any]:
     """The arguments for the lock of a job. Adds its key to ``names``, those of the call."""
     names.append(keys.unique(lock.digest))
-    return (len(names), job.jid, lock.name, lock.seconds)
+    return (len(names), job.jid, lock.name, lock.seconds, lock.kind)
 
 
 def _jids(writes: Iterable[Write]) -> tuple[str, ...]:

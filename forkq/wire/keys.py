@@ -74,7 +74,8 @@ class Keys:
     def shared(self) -> list[str]:
         """The keys that do not belong to one queue, process or day."""
         sets = [self.queues, self.schedule, self.retry, self.dead, self.processes, self.paused]
-        sets += [self.suspected, self.marked, self.cancelled, self.cancelled_lately]
+        sets += [self.suspected, self.marked]
+        sets += [self.doubted, self.cancelled, self.cancelled_lately]
         counts = [self.stat("processed"), self.stat("failed"), self.ran_twice]
         cron = [self.cron, self.cron_paused, self.cron_last, self.cron_pending]
         rest = [self.dead_bounds, self.secret, self.controlled, self.parameters, self.paused_by]
@@ -134,6 +135,13 @@ class Keys:
         which job holds it (``jid``, ``class``), since when (``at``), and until when that job is
         surely there (``sure``; both epoch milliseconds)."""
         return f"{self.prefix}forkq:unique:{digest}"
+
+    @property
+    def doubted(self) -> str:
+        """Hash, expiring: digest of a lock -> ``AT PAYLOAD``, the newest push that has met that
+        lock after nothing had confirmed it for a minute (clock/doubted_locks.py). AT is the epoch
+        second at which it is due ("" for now). Nothing: the lock is only to be freed."""
+        return f"{self.prefix}forkq:unique:doubt"
 
     @property
     def cancelled(self) -> str:

@@ -32,7 +32,7 @@ EVERY: Final[dict[str, tuple[str, ...]]] = {
     "controlled": (), "fetched": (), "ran_twice": (), "leader": (), "leader_left": (), "cron": (),
     "cron_paused": (), "cron_last": (), "cron_pending": (), "dead_bounds": (), "secret": (),
     "parameters": (), "paused_by": (),
-    "cancelled": (), "cancelled_lately": (),
+    "cancelled": (), "cancelled_lately": (), "doubted": (),
     "suspected": (), "marked": (), "unique": ("0f",), "moves": (), "arrived": (), "moving": ("x",),
     "held_classes": (), "released_classes": (), "deaths_of_class": ("Boom",),
     "totals": ("jobs",),

@@ -209,8 +209,8 @@ class CronEnqueuer:
         ]
         more: list[object] = [line, history.KEEP, history.EXPIRES, *pushed, refusal]
         if lock is not None:
-            keys += (self._keys.totals("ends"), self._keys.unique(lock.digest))
-            more += (lock.name, lock.seconds)
+            keys += (self._keys.totals("ends"), self._keys.unique(lock.digest), self._keys.doubted)
+            more += (lock.name, lock.seconds, lock.kind)
         outcome, detail = self._connection.script(CRON_TICK, keys, (entry.name, tick, *more))
         return outcome, detail
 

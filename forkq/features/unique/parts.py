@@ -61,8 +61,8 @@ def lock_in(needs: Mapping[str, Any]) -> Lock | None:
     if type(found) is not dict:
         return None
     digest, seconds, until = found.get("lock"), found.get("for"), found.get("until")
-    if type(digest) is not str or not 0 < len(digest) <= _LONGEST_DIGEST:
-        return None
+    if type(digest) is not str or not 0 < len(digest) <= _LONGEST_DIGEST or digest == "doubt":
+        return None  # the last is `Keys.doubted`
     is_number = isinstance(seconds, int | float) and type(seconds) is not bool
     if not is_number or not 0 < seconds <= LONGEST_SECONDS or until not in _UNTIL:  # type: ignore[operator]
         return None
@@ -108,12 +108,21 @@ def while_running(keys: Keys, needs: Mapping[str, Any], jid: str, name: str) -> 
 
 class Unique(NamedTuple):
     """What a push needs to know of a unique job: the ``digest`` in the name of its lock, for how
-    many ``seconds`` it has that, its class, and what to do if another job has it."""
+    many ``seconds`` it has that, its class, what to do if another job has it, and ``until`` when it
+    has it."""
 
     digest: str
     seconds: float
     name: str
     on_duplicate: OnDuplicate
+    until: Until
+
+    @property
+    def kind(self) -> str:
+        """The letter that push.lua has for it."""
+        if self.until == "expiry":
+            return "e"
+        return "f" if self.on_duplicate == "raise" else "p"
 
 
 class Definition(Protocol):
@@ -134,12 +143,12 @@ def ask(job: Payload, needs: dict[str, Any], definition: Definition | None) -> U
     how: OnDuplicate = given.get("on_duplicate", "skip")
     if not given.get("unique_for"):
         lock = lock_in(needs)  # a payload that is pushed again
-        return None if lock is None else Unique(lock.digest, lock.seconds, name, how)
+        return None if lock is None else Unique(lock.digest, lock.seconds, name, how, lock.until)
     _check(job["class"], given)
     made = digest(job, name, given.get("unique_by"), definition)
     lock = Lock(made, float(given["unique_for"]), given.get("unique_until", "end"))
     needs[UNIQUE] = {"lock": made, "for": lock.seconds, "until": lock.until}
-    return Unique(made, lock.seconds, name, how)
+    return Unique(made, lock.seconds, name, how, lock.until)
 
 
 def _check(job: str, given: Mapping[Any, Any]) -> None:

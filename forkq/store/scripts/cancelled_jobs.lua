@@ -13,7 +13,6 @@
 
 local CHUNK = 500
 local fields, owners, found = {}, {}, {} -- names to look up, whose they are; the payloads by place
-local unpack = table.unpack or unpack -- Lua 5.4 has the former
 
 -- A name with an escape may be written in several ways: only the clock reads it.
 local function note_names(place, payload, key, kind)
@@ -45,29 +44,7 @@ local function look_up()
   end
 end
 
--- A key of another type is none of forkq. Any other error is raised.
-local function read(...)
-  local reply = redis.pcall(...)
-  if type(reply) ~= 'table' or not reply.err then return reply end
-  if reply.err:find('WRONGTYPE', 1, true) then return nil end
-  error(reply.err)
-end
-
-local function page_of_list()
-  local size = read('LLEN', KEYS[2]) or 0
-  local from, most, bytes_left, step = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), 4
-  local page = {}
-  while #page < most and bytes_left > 0 and from + #page < size do
-    local first = from + #page
-    local part = redis.call('LRANGE', KEYS[2], first, first + math.min(step, most - #page) - 1)
-    for _, payload in ipairs(part) do
-      page[#page + 1], bytes_left = payload, bytes_left - #payload
-    end
-    step = math.min(512, 2 * step)
-  end
-  local behind = size - from - #page
-  return page, { behind > 0 and tostring(from + #page) or '', behind, #page, page[1] or '' }
-end
+--- @include "list_part"
 
 local function page_of_set()
   local cursor, flat = unpack(read('ZSCAN', KEYS[2], ARGV[2], 'COUNT', ARGV[3]) or { '0', {} })
@@ -78,7 +55,7 @@ end
 
 local page, answer
 if ARGV[1] == 'list' then
-  page, answer = page_of_list()
+  page, answer = part_of_list(KEYS[2], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]))
 elseif ARGV[1] == 'set' then
   page, answer = page_of_set()
 else

@@ -2,14 +2,16 @@
 --
 -- KEYS  [1] last ticks   [2] jids of the latest jobs   [3] the entry's runs   [4] definitions
 --       [5] the set of queue names   [6] the queue's list   [7] the queues with marked jobs
---       of a unique job: [8] how jobs have ended   [9] its lock
+--       of a unique job: [8] how jobs have ended   [9] its lock   [10] the pushes that have met a doubted
+--       lock
 -- ARGV  [1] name   [2] the tick, whole epoch seconds
 --       [3] a line for the runs   [4] how many lines to keep   [5] seconds until the runs expire
 --       [6] payload; '' enqueues nothing and only records the tick   [7] its jid   [8] its queue
 --       [9] 'skip' if it must not run while the latest job runs
 --       [10] jid of a latest job that is known to be gone
 --       [11] a line for the runs if the queue refuses the job
---       of a unique job: [12] its class   [13] for how many seconds it has the lock
+--       of a unique job: [12] its class   [13] for how many seconds it has the lock   [14] the letter that
+--       push.lua has for the lock
 -- Returns a pair: 'enqueued' or 'noted' and the tick; 'late' and the last tick that is done;
 --         'duplicate' and the jid of the job that has the lock, 'pending' and the jid that may still run, or 'gone' if the definition is gone (the
 --         script changed nothing); 'refused' and the reason.
@@ -22,6 +24,7 @@
 --- @include "marked"
 --- @include "ended"
 --- @include "lock"
+--- @include "doubt"
 
 local name, tick = ARGV[1], tonumber(ARGV[2])
 local last = tonumber(redis.call('HGET', KEYS[1], name) or '')
@@ -38,6 +41,7 @@ end
 local holder = pushes and KEYS[9] and holder_of(KEYS[9])
 if type(holder) == 'string' and holder ~= '' and holder ~= ARGV[7] then
   count_end(KEYS[8], 'duplicate', ARGV[12])
+  note_if_doubted(KEYS[10], KEYS[9], '', ARGV[14] ~= 'f' and ARGV[6])
   return { 'duplicate', holder }
 end
 
@@ -54,7 +58,9 @@ if pushes then
     redis.pcall('SADD', KEYS[5], ARGV[8])
     note_if_marked(KEYS[7], ARGV[8], ARGV[6])
     redis.pcall('HSET', KEYS[2], name, ARGV[7])
-    if type(holder) == 'string' then take_lock(KEYS[9], ARGV[7], ARGV[12], 1000 * ARGV[13], holder == '') end
+    if type(holder) == 'string' then
+      take_lock(KEYS[9], ARGV[7], ARGV[12], 1000 * ARGV[13], holder == '', ARGV[14] == 'e')
+    end
   end
 end
 redis.pcall('LPUSH', KEYS[3], line)

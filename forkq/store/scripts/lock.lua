@@ -1,4 +1,4 @@
--- Part of effects/lock.lua and push.lua: the lock of a unique job, a hash. `jid` is that of the job that holds it,
+-- Part of effects/lock.lua, push.lua and cron_tick.lua: the lock of a unique job, a hash. `jid` is that of the job that holds it,
 -- `class` its class, `at` when it was taken, `sure` until when the job is surely there (both epoch
 -- milliseconds).
 
@@ -19,10 +19,10 @@ local function holder_of(lock)
   return redis.pcall('HGET', lock, 'jid') or ''
 end
 
--- The lock is free after `milliseconds` at last.
-local function take_lock(lock, jid, class, milliseconds, is_new)
+-- The lock is free after `milliseconds` at last. `never_doubted`: it outlasts its job.
+local function take_lock(lock, jid, class, milliseconds, is_new, never_doubted)
   local now = now_in_ms()
-  local sure = string.format('%.0f', now + SURE_FOR)
+  local sure = string.format('%.0f', now + (never_doubted and milliseconds or SURE_FOR))
   if is_new then
     redis.pcall('HSET', lock, 'jid', jid, 'class', class, 'at', string.format('%.0f', now), 'sure', sure)
   else
