@@ -1,5 +1,5 @@
 """Looking in and acting from any process: what runs, what waits, what failed and why, what periodic
-jobs do; and to retry, move, edit, kill and delete jobs.
+jobs do; and to retry, move, edit, kill, cancel and delete jobs.
 
 For an app's own pages, scripts and checks; forkq's commands use it, too. It uses the connections
 with which this process pushes (``forkq.configure``). Every function asks Redis, and raises
@@ -24,6 +24,7 @@ from .find import (
     RanTwice,
     cancel,
     cancel_class,
+    cancel_jobs,
     cancelled_at,
     entry,
     find,
@@ -79,6 +80,7 @@ __all__ = [
     "WorkSet",
     "cancel",
     "cancel_class",
+    "cancel_jobs",
     "cancelled_at",
     "cron",
     "damaged_keys",

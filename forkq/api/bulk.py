@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from ..errors import ForkqError, InvalidJob, MalformedPayload, ServerUnavailable
@@ -34,7 +34,7 @@ from .changes import (
 from .door import servers as all_servers
 from .entry import JobEntry
 from .filters import Filter
-from .pages import ListPages, Pages
+from .pages import PAGE, ListPages, Pages
 
 # To remove entries from the middle of a list, Redis reads it from its nearer end on, and walks to
 # each of them, over many entries at a time. From this depth on that reading is what costs, so the
@@ -254,6 +254,26 @@ class _Action:
     def _add(self, **more: int) -> None:
         sums = {name: getattr(self.outcome, name) + count for name, count in more.items()}
         self.outcome = replace(self.outcome, **sums)
+
+
+def read_jobs(
+    entries: Iterable[JobEntry], orders: Orders, total: int, enough: int
+) -> tuple[Outcome, list[JobEntry]]:
+    """Reads the jobs of an action that needs to know them all before it begins, and no more than
+    one beyond ``enough``. A dry run counts them all, and returns none. A job without an id is
+    refused."""
+    outcome, found = Outcome(total=total), list[JobEntry]()
+    for entry in islice(entries, orders.most):
+        named = bool(entry.jid)
+        counts = (outcome.matched + 1, outcome.refused + (not named))
+        outcome = replace(outcome, seen=counts[0], matched=counts[0], refused=counts[1])
+        if named and not orders.dry_run:
+            found.append(entry)
+        if orders.progress is not None and outcome.matched % PAGE == 0:
+            orders.progress(outcome)
+        if len(found) > enough:
+            break
+    return replace(outcome, seen=total, done=len(found)), found
 
 
 def delete(entry: JobEntry, moment: float) -> Change:

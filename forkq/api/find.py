@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from ..errors import ForkqError, InvalidJob, shown
-from ..features.cancel.parts import MOST, field_of_class, field_of_jid
+from ..features.cancel.parts import (
+    MOST,
+    field_in,
+    field_of_class,
+    field_of_jid,
+    fields_about,
+    read_marks,
+)
 from ..servers import Server, Servers, first_found
 from ..store.find_job import ALIVE, ALL, Found, Location
 from ..store.find_job import find as find_job
@@ -129,12 +137,28 @@ def cancel(
     runs; "pending": no leader has looked for it yet. Raises ForkqError if too many jobs are being
     cancelled, and ServerUnavailable.
     """
-    if type(jid) is not str or not jid:
-        raise InvalidJob(f"{shown(jid)} is no jid: pass what a push has returned")
+    [found] = cancel_jobs([jid], wait=wait, force=force, grace=grace, where=where).values()
+    return found
+
+
+def cancel_jobs(
+    jids: Iterable[str],
+    *,
+    wait: float = 0.0,
+    force: bool = False,
+    grace: float = 10.0,
+    where: Server | Servers | None = None,
+) -> dict[str, Cancellation]:
+    """Cancels these jobs as ``cancel`` does, all or none. Returns what has become of each after
+    ``wait`` seconds at most. The errors are those of ``cancel``."""
+    given = list(jids)
+    for jid in given:
+        if type(jid) is not str or not jid:
+            raise InvalidJob(f"{shown(jid)} is no jid: pass what a push has returned")
     _check_seconds("wait", wait)
-    found = _servers(where)
-    _note(found, [(field_of_jid(jid), jid)], grace if force else None)
-    return _outcome(found, jid, wait)
+    named, found = list(dict.fromkeys(given)), _servers(where)
+    _note(found, [(field_of_jid(jid), jid) for jid in named], grace if force else None)
+    return _outcomes(found, named, wait)
 
 
 def cancel_class(
@@ -151,16 +175,45 @@ def cancel_class(
     _note(_servers(where), [(field_of_class(name), "")], grace if force else None)
 
 
+def cancel_entries(entries: Sequence[JobEntry]) -> None:
+    """Cancels jobs that were read, each on the server that has it. Those of one server are
+    cancelled all or none. The errors are those of ``cancel``."""
+    by_server: dict[Server, list[tuple[str, str]]] = defaultdict(list)
+    for entry in entries:
+        by_server[entry.server].append((field_of_jid(entry.jid), entry.jid))
+    for server, fields in by_server.items():
+        _note([server], fields, None)
+
+
 def is_being_cancelled(jid: str, where: Server | Servers | None = None) -> bool:
-    """Whether the job is cancelled and may still wait or run. Raises ServerUnavailable."""
-    return any(_is_open(server, jid) for server in _servers(where))
+    """Whether the job is cancelled, by its jid, and may still wait or run. Raises
+    ServerUnavailable."""
+    return any(_is_open(server, [jid])[0] for server in _servers(where))
+
+
+def entry_is_being_cancelled(entry: JobEntry) -> bool:
+    """Whether the job, or its class, is cancelled, and the job may still wait or run. Raises
+    ServerUnavailable."""
+    fields, key = fields_about(entry.job), entry.server.keys.cancelled
+    [found] = entry.server.ask_leniently(("HMGET", key, *fields))
+    notes = zip(fields, found or (), strict=False)
+    marks = read_marks({name.encode(): note for name, note in notes if note is not None})
+    return entry.location != "dead" and bool(field_in(marks, entry.job))
 
 
 def cancelled_at(jid: str, where: Server | Servers | None = None) -> float | None:
     """When the job ended as cancelled, epoch seconds, if it did in the last day; else None. Raises
     ServerUnavailable."""
-    found = [_ended_at(server, jid) for server in _servers(where)]
+    found = [_ended_at(server, [jid])[0] for server in _servers(where)]
     return max((at for at in found if at is not None), default=None)
+
+
+def too_many() -> ForkqError:
+    """The error for more jobs than can wait for their cancellation."""
+    return ForkqError(
+        f"more than {MOST:,} jobs would be waiting for their cancellation: cancel their class, or "
+        "delete those that wait"
+    )
 
 
 def _servers(where: Server | Servers | None) -> list[Server]:
@@ -178,10 +231,7 @@ def _note(
     for server in servers:
         keys = server.keys
         if not server.run(CANCEL, (keys.cancelled, keys.cancelled_lately), arguments):
-            raise ForkqError(
-                f"more than {MOST:,} jobs would be waiting for their cancellation: cancel their "
-                "class, or delete those that wait"
-            )
+            raise too_many()
 
 
 def _check_seconds(name: str, value: object) -> None:
@@ -189,28 +239,38 @@ def _check_seconds(name: str, value: object) -> None:
         raise ForkqError(f"{name} is {shown(value)}: pass a number of seconds from 0 to 1e9")
 
 
-def _outcome(servers: Sequence[Server], jid: str, wait: float) -> Cancellation:
-    """What has become of the job, once it is known on all servers, or the time is up."""
-    until = time.monotonic() + wait
+def _outcomes(
+    servers: Sequence[Server], jids: Sequence[str], wait: float
+) -> dict[str, Cancellation]:
+    """What has become of the jobs, once that is known of all, or the time is up."""
+    until, known = time.monotonic() + wait, dict[str, Cancellation]()
     while True:
-        found = {_state(server, jid) for server in servers}
-        if "removed" in found or "pending" not in found:
-            break
-        if time.monotonic() >= until:
-            if wait and any(_runs(server, jid) for server in servers):
-                found.add("asked")
+        known |= _states(servers, [jid for jid in jids if known.get(jid, "pending") == "pending"])
+        pending = [jid for jid in jids if known[jid] == "pending"]
+        if not pending or time.monotonic() >= until:
             break
         time.sleep(_LOOK_EVERY)
-    return next(one for one in _STRONGEST_FIRST if one in found)
+    running = [jid for jid in pending if wait and any(_runs(server, jid) for server in servers)]
+    return known | dict.fromkeys(running, "asked")
 
 
-def _state(server: Server, jid: str) -> Cancellation:
-    """What this server knows of the job. One step closes the note and remembers the job. So the
-    note is asked for first: a job that ends meanwhile is not unknown."""
-    is_open = _is_open(server, jid)
-    if _ended_at(server, jid) is not None:
-        return "removed"
-    return "pending" if is_open else "unknown"
+def _states(servers: Sequence[Server], jids: Sequence[str]) -> dict[str, Cancellation]:
+    """What the servers know of each job; of several answers the strongest one."""
+    answers = [_states_on(server, jids) for server in servers]
+    return {
+        jid: next(one for one in _STRONGEST_FIRST if any(found[jid] == one for found in answers))
+        for jid in jids
+    }
+
+
+def _states_on(server: Server, jids: Sequence[str]) -> dict[str, Cancellation]:
+    """What this server knows of the jobs. One step closes a note and remembers its job. So the
+    notes are asked for first: a job that ends meanwhile is not unknown."""
+    are_open, ended = _is_open(server, jids), _ended_at(server, jids)
+    return {
+        jid: "removed" if at is not None else "pending" if is_open else "unknown"
+        for jid, is_open, at in zip(jids, are_open, ended, strict=True)
+    }
 
 
 def _runs(server: Server, jid: str) -> bool:
@@ -218,11 +278,16 @@ def _runs(server: Server, jid: str) -> bool:
         return find_job(connection, server.keys, jid, ("running",)) is not None
 
 
-def _is_open(server: Server, jid: str) -> bool:
-    [found] = server.ask_leniently(("HEXISTS", server.keys.cancelled, field_of_jid(jid)))
-    return bool(found)
+def _is_open(server: Server, jids: Sequence[str]) -> list[bool]:
+    if not jids:
+        return []
+    fields = map(field_of_jid, jids)
+    [found] = server.ask_leniently(("HMGET", server.keys.cancelled, *fields))
+    return [value is not None for value in found or [None] * len(jids)]
 
 
-def _ended_at(server: Server, jid: str) -> float | None:
-    [found] = server.ask_leniently(("ZMSCORE", server.keys.cancelled_lately, jid))
-    return None if not found or found[0] is None else float(found[0])
+def _ended_at(server: Server, jids: Sequence[str]) -> list[float | None]:
+    if not jids:
+        return []
+    [found] = server.ask_leniently(("ZMSCORE", server.keys.cancelled_lately, *jids))
+    return [None if score is None else float(score) for score in found or [None] * len(jids)]

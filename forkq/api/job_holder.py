@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..errors import ForkqError
+from ..features.cancel.parts import MOST
 from ..servers import Server, first_found
 from ..store.find_job import Location
-from .bulk import Decide, OnProgress, Orders, Outcome, act, delete, kill
+from .bulk import Decide, OnProgress, Orders, Outcome, act, delete, kill, read_jobs
 from .changes import checked_queue, moved
 from .door import OnServer
 from .entry import JobEntry
 from .filters import EVERY, Filter
-from .find import find_among
+from .find import cancel_entries, find_among, too_many
 from .pages import Pages
 
 
@@ -97,6 +98,27 @@ class JobHolder(OnServer):
             return Outcome()
         orders = Orders(where, dry_run, most, progress, not_in=name)
         return self._act(lambda e, at: moved(e, name, at), orders)
+
+    def cancel_all(
+        self,
+        where: Filter = EVERY,
+        *,
+        dry_run: bool = False,
+        most: int | None = None,
+        progress: OnProgress | None = None,
+    ) -> Outcome:
+        """Cancels the jobs that ``where`` names, as ``forkq.cancel`` does: the leader removes them
+        within seconds, wherever they are by then. This cannot be undone. Raises ForkqError, and
+        cancels none, if too many jobs would be waiting for their cancellation; and for the dead
+        set."""
+        if self.location == "dead":
+            raise ForkqError("the jobs of the dead set have ended: use delete_all")
+        orders = Orders(where, dry_run, most, progress)
+        outcome, found = read_jobs(self.scan(where), orders, self.size, MOST)
+        if len(found) > MOST:
+            raise too_many()
+        cancel_entries(found)
+        return outcome
 
     @property
     def _servers(self) -> tuple[Server, ...]:

@@ -12,7 +12,7 @@ import click
 
 from .. import api
 from ..api import JobEntry, WorkSet
-from ..api.find import Cancellation
+from ..api.find import Cancellation, entry_is_being_cancelled
 from ..api.life import crash_of
 from ..errors import ForkqError, MalformedPayload, ServerUnavailable
 from ..screens.jobs import TIMES, as_object
@@ -142,7 +142,7 @@ def _not_retried(reason: str) -> int:
 
 
 @click.command()
-@click.argument("jid", required=False)
+@click.argument("jids", nargs=-1, metavar="[JID]...")
 @click.option("--class", "name", metavar="NAME", help="All jobs of a class that were made before.")
 @click.option(
     "--wait",
@@ -164,7 +164,7 @@ def _not_retried(reason: str) -> int:
 @json_option
 @finds_redis
 def cancel(
-    jid: str | None,
+    jids: tuple[str, ...],
     name: str | None,
     wait: float,
     wants_json: bool,
@@ -172,24 +172,34 @@ def cancel(
     grace: float,
     **flags: Any,
 ) -> int:  # fmt: skip
-    """Cancel a job, wherever it waits or runs. Exit code 1 if it is nowhere, or if no leader has
+    """Cancel jobs, wherever they wait or run. Exit code 1 if one is nowhere, or if no leader has
     looked for it within the time.
 
-    One that runs gets the exception forkq.Cancelled.
+    One that runs gets the exception forkq.Cancelled. To choose those that wait by a filter, use
+    `forkq jobs cancel`, `forkq retries cancel` and `forkq scheduled cancel`.
     """
-    if (jid is None) == (name is None):
-        raise click.UsageError("pass the jid of one job, or --class NAME")
+    if bool(jids) == (name is not None):
+        raise click.UsageError("pass the jids of jobs, or --class NAME")
     where = searched(configuration(**flags))
-    if jid is None:
-        api.cancel_class(str(name), force=force, grace=grace, where=where)
-        echo(f"all jobs of {shown_name(name)} that were made before now are being cancelled")
+    if name is not None:
+        _cancel_class(name, where, force=force, grace=grace)
         return 0
-    found = api.cancel(jid, wait=wait, force=force, grace=grace, where=where)
-    if wants_json:
-        click.echo(as_json({"jid": jid, "outcome": found}))
-    else:
-        echo(f"{shown_name(jid)} {_cancellation_text(jid, found)}")
-    return 0 if found in ("removed", "asked") else 1
+    found = api.cancel_jobs(jids, wait=wait, force=force, grace=grace, where=where)
+    for jid, outcome in found.items():
+        text = f"{shown_name(jid)} {_cancellation_text(jid, outcome)}"
+        echo(as_json({"jid": jid, "outcome": outcome}) if wants_json else text)
+    return 0 if set(found.values()) <= {"removed", "asked"} else 1
+
+
+def _cancel_class(name: str, where: Server | Servers, *, force: bool, grace: float) -> None:
+    """Cancels a class. Refuses a pattern, which names none."""
+    if set("*?") & set(name):
+        raise click.UsageError(
+            f"{shown_name(name)} is a pattern, and a class is cancelled by its whole name; "
+            "`forkq jobs cancel`, `retries cancel` and `scheduled cancel` take patterns"
+        )
+    api.cancel_class(name, force=force, grace=grace, where=where)
+    echo(f"all jobs of {shown_name(name)} that were made before now are being cancelled")
 
 
 def _cancellation_text(jid: str, found: Cancellation) -> str:
@@ -232,7 +242,7 @@ def print_job(entry: JobEntry, *, wants_json: bool, with_args: bool) -> None:
         **_crashes(entry.job.get(KEY)),
         **_run_of(entry),
         **ran_twice(entry.jid, entry.server),
-        **({"cancelling": True} if api.is_being_cancelled(entry.jid, entry.server) else {}),
+        **({"cancelling": True} if entry_is_being_cancelled(entry) else {}),
     }
     if wants_json:
         args = {"args": entry.args} if with_args else {}

@@ -153,6 +153,11 @@ _FRESH = click.option(
 RETRY = Verb("retry", "enqueued", "retry_all", "Run jobs now.", options=(_FRESH,))
 KILL = Verb("kill", "moved to the dead set", "kill_all", "Move jobs to the dead set.")
 MOVE = Verb("move", "moved", "move_all", "Send jobs to another queue.", options=(_TO,))
+CANCEL = Verb(
+    "cancel", "cancelled", "cancel_all", asks_for_one=True,
+    help="Cancel jobs: they end for good, wherever they are by then. `forkq cancel` is for those "
+    "that run.",
+)  # fmt: skip
 DELETE = Verb(
     "delete", "deleted", "delete_all", "Delete jobs; `forkq undo` can put them back for a while.",
     always={"undo": True}, asks_for_one=True,
@@ -344,6 +349,10 @@ class QueuedJobs:
         named = {"queue": queue, **more}
         return _in_each(self._queues(where), where, lambda source: source.move_all, named)
 
+    def cancel_all(self, where: Filter, **more: Any) -> Outcome:
+        """Cancels the jobs of each queue, by ``Queue.cancel_all``."""
+        return _in_each(self._queues(where), where, lambda queue: queue.cancel_all, more)
+
     def _queues(self, where: Filter) -> list[Queue]:
         names = api.queue_names(self._server) if where.queue is None else [where.queue]
         return [queue_named(name, self._server) for name in names]
@@ -385,7 +394,7 @@ def _sum(one: Outcome, other: Outcome) -> Outcome:
 
 
 _QUEUED: Final = JobPlace("queued", "queued job", QueuedJobs)
-jobs = job_group("jobs", "Jobs that wait in queues.", _QUEUED, (KILL, MOVE, DELETE))
+jobs = job_group("jobs", "Jobs that wait in queues.", _QUEUED, (KILL, MOVE, CANCEL, DELETE))
 
 
 _RETRYING: Final = JobPlace("retrying", "retrying job", RetrySet)
@@ -393,10 +402,15 @@ _DEAD: Final = JobPlace("dead", "dead job", DeadSet, newest_first=True)
 _SCHEDULED: Final = JobPlace("scheduled", "scheduled job", ScheduledSet)
 
 retries = job_group(
-    "retries", "Failed jobs that wait for their next try.", _RETRYING, (RETRY, KILL, MOVE, DELETE)
+    "retries",
+    "Failed jobs that wait for their next try.",
+    _RETRYING,
+    (RETRY, KILL, MOVE, CANCEL, DELETE),
 )
 dead = job_group("dead", "Jobs that were given up.", _DEAD, (RETRY, MOVE, DELETE))
-scheduled = job_group("scheduled", "Jobs for later.", _SCHEDULED, (RETRY, KILL, MOVE, DELETE))
+scheduled = job_group(
+    "scheduled", "Jobs for later.", _SCHEDULED, (RETRY, KILL, MOVE, CANCEL, DELETE)
+)
 
 retries.add_command(clear_command(_RETRYING.one, RetrySet))
 dead.add_command(clear_command(_DEAD.one, DeadSet))

@@ -10,10 +10,12 @@ from typing import Final
 from .. import api
 from ..api.changes import MOST_UNDONE, UNDO_TIME
 from ..api.filters import EVERY
-from ..api.find import find_among
+from ..api.find import find_among, too_many
 from ..api.job_holder import JobHolder
+from ..errors import ForkqError
+from ..features.cancel.parts import MOST
 from ..store.find_job import Location
-from ..units import format_count, plural
+from ..units import format_count, format_duration, plural
 from .plans import ActionDone, Plan
 from .texts import name as shown
 
@@ -25,6 +27,7 @@ WORDS: Final[dict[Location, str]] = {
 }  # fmt: skip
 _SECONDS: Final = 1.5  # for counting before the question
 _MOST_JIDS: Final = 1000  # for the audit log
+_NO_LEADER: Final = "No tree runs, so none is removed until one does"
 _NONE_LEFT: Final = "Nothing was done: none of these jobs is there any more."
 
 
@@ -66,6 +69,13 @@ def selected(server: api.Server, location: Location, keys: Sequence[str]) -> Cho
     found = [entry for key in keys if (entry := jobs.get(key)) is not None]
     where = api.Filter(keys=[entry.key for entry in found])
     return ChosenJobs(server, location, where, len(found), tuple(entry.jid for entry in found))
+
+
+def one(entry: api.JobEntry) -> ChosenJobs:
+    """This job alone, which waits in a queue or in a set."""
+    where = api.Filter(keys=[entry.key])
+    queue = entry.queue if entry.location == "queued" else ""
+    return ChosenJobs(entry.server, entry.location, where, 1, (entry.jid,), queue=queue)
 
 
 def filtered(server: api.Server, location: Location, where: api.Filter) -> ChosenJobs:
@@ -110,6 +120,51 @@ def kill(chosen: ChosenJobs) -> Plan:
 
     plan = _plan(chosen, "Kill", "Killed", do, details)
     return replace(plan, ask=True) if loss and chosen.count else plan
+
+
+def cancel(chosen: ChosenJobs) -> Plan:
+    """Cancels jobs that wait. Those that were selected are cancelled wherever they are by then."""
+    if chosen.count > MOST:
+        raise too_many()
+
+    def do() -> api.Outcome:
+        if chosen.by_filter:
+            return chosen.jobs.cancel_all(chosen.where)
+        jids = [jid for jid in chosen.jids if jid]
+        api.cancel_jobs(jids, where=chosen.server)
+        return api.Outcome(done=len(jids), refused=len(chosen.jids) - len(jids))
+
+    return _plan(chosen, "Cancel", "Cancelled", do, _what_becomes(chosen), danger=True)
+
+
+def _what_becomes(chosen: ChosenJobs) -> tuple[str, ...]:
+    """What a person should know before jobs are cancelled."""
+    which = (f"It is the job {shown(chosen.jids[0])}.",) if len(chosen.jids) == 1 else ()
+    leads = api.cron.has_leader(chosen.server)
+    removed = "The leader removes them within seconds" if leads else _NO_LEADER
+    return (*which, f"{removed}; one that runs by then gets forkq.Cancelled.")
+
+
+def cancel_running(server: api.Server, jid: str) -> Plan:
+    """Cancels a job that runs. Raises ForkqError if it does not, or if Sidekiq runs it."""
+    job = api.WorkSet(server).find(jid)
+    if job is None:
+        raise ForkqError("The job has ended meanwhile, or no heartbeat has told of it yet.")
+    process = api.ProcessSet(server).get(job.identity)
+    if process is not None and not process.master:
+        raise ForkqError("It runs in a process of Sidekiq, which does not hear of it.")
+
+    def do() -> ActionDone:
+        api.cancel(jid, where=server)
+        text = f"Cancelled {shown(job.job)}: it is told within a second."
+        return ActionDone(text, [jid], count=1)
+
+    details = (
+        f"It is the job {shown(jid)}. It gets forkq.Cancelled, and ends for good: no retry.",
+        f"A call that blocks ends first: `forkq cancel {shown(jid)} --force` ends its child.",
+    )
+    says = f"Cancel {shown(job.job)}, which runs for {format_duration(job.elapsed)}?"
+    return Plan(says, do, "Cancel 1 job", "/busy", danger=True, details=details)
 
 
 def loss_of_dead_jobs(server: api.Server, more: int = 0) -> str:

@@ -12,6 +12,7 @@ from ..wire.lease import Progress
 from .table import (
     BROWSER,
     COMMAND,
+    Button,
     Cell,
     Column,
     Empty,
@@ -132,6 +133,11 @@ def _process(line: RunLine) -> Cell:
     return (Phrase(f"{host}:{rest.partition(':')[0]}"),)
 
 
+def _buttons(line: RunLine) -> tuple[Button, ...]:
+    fields = {"jid": line.job.jid}
+    return (Button("/busy/cancel", "Cancel …", "cancel jobs", fields, "danger"),)
+
+
 RUNNING: Final[Sheet[RunLine]] = Sheet(
     "Running jobs",
     (
@@ -155,6 +161,7 @@ RUNNING: Final[Sheet[RunLine]] = Sheet(
     ),
     facts=lambda line: asdict(line.job),
     words=lambda line: (line.job.job, line.job.jid, line.job.queue),
+    buttons=_buttons,
     heading="job",
     command="forkq running",
 )  # fmt: skip

@@ -13,8 +13,9 @@ from .content import Page
 
 ACTS: Final[dict[str, tuple[str, str]]] = {
     "r": ("retry", "Retry"), "d": ("delete", "Delete"), "K": ("kill", "Kill"),
-    "p": ("pause", "Pause/resume"), "c": ("clear", "Clear"), "n": ("run", "Run now"),
-    "t": ("stacks", "Stacks"), "Q": ("quiet", "Quiet"), "S": ("stop", "Stop"),
+    "c": ("cancel", "Cancel"), "p": ("pause", "Pause/resume"), "C": ("clear", "Clear"),
+    "n": ("run", "Run now"), "t": ("stacks", "Stacks"), "Q": ("quiet", "Quiet"),
+    "S": ("stop", "Stop"),
 }  # fmt: skip
 
 QUIT: Final = "q"  # after g, it is the page of the queues

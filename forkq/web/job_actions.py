@@ -24,11 +24,11 @@ _Act: TypeAlias = "Callable[[Visit, ChosenJobs], Plan]"
 
 
 def routes(location: Location) -> list[Route]:
-    """The routes of the actions on one set. A dead job is not killed again."""
+    """The routes of the actions on one set. A dead job is not killed again, nor cancelled."""
     return [
         action(f"{PATHS[location]}/{kind}", f"{kind} jobs", _bound(act, location))
         for kind, act in _ACTS.items()
-        if (kind, location) != ("kill", "dead")
+        if location != "dead" or kind not in ("kill", "cancel")
     ]
 
 
@@ -96,5 +96,6 @@ _ACTS: Final[dict[str, _Act]] = {
     "retry": lambda _, chosen: job_acts.retry(chosen),
     "delete": lambda _, chosen: job_acts.delete(chosen),
     "kill": lambda _, chosen: job_acts.kill(chosen),
+    "cancel": lambda _, chosen: job_acts.cancel(chosen),
     "move": _move,
 }

@@ -216,6 +216,50 @@ def test_what_is_deleted_can_be_put_back(group: str, redis: Redis, shell: Shell)
     assert sorted(found) == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize("group", ["scheduled", "retries", "jobs"])
+def test_jobs_that_wait_are_cancelled_by_a_filter(group: str, redis: Redis, shell: Shell) -> None:
+    """They stay until the leader ends them. A job that is none has no jid, and is left out."""
+    if group == "jobs":
+        push(redis, "mail", "a", "b")
+        redis.lpush("queue:mail", job("c", **{"class": "shop.Other"}), "no job")
+    else:
+        fill(redis, "a", "b", group=group)
+        fill(redis, "c", group=group, **{"class": "shop.Other"})
+    assert shell(f"{group} cancel --class Mail --dry-run") == 0
+    assert not redis.exists("forkq:cancelled")
+    one = {"retries": "retrying", "jobs": "queued"}.get(group, group)
+    assert shell(f"{group} cancel --class Mail") == 2
+    assert "`cancel` asks first" in shell.err
+    assert shell(f"{group} cancel --class Mail -y") == 0
+    assert shell.out == f"2 {one} jobs cancelled\n"
+    assert sorted(redis.hkeys("forkq:cancelled")) == [b"jid:a", b"jid:b"]
+    assert shell(f"{group} cancel c") == 2  # of one job, too
+    assert shell(f"{group} cancel c -y") == 0
+    assert redis.hlen("forkq:cancelled") == 3
+    if group == "jobs":
+        assert shell("jobs cancel --all -y") == 0
+        assert "3 queued jobs cancelled; 1 left as they are" in shell.out
+    assert shell(f"{group} cancel --class None -y") == 1
+
+
+def test_several_jobs_are_cancelled_at_once(redis: Redis, shell: Shell) -> None:
+    fill(redis, "a", "b", group="scheduled")
+    assert shell("cancel a b --wait 0 --json") == 1  # no leader runs
+    found = [json.loads(line) for line in shell.out.splitlines()]
+    assert found == [{"jid": jid, "outcome": "pending"} for jid in ("a", "b")]
+    assert sorted(redis.hkeys("forkq:cancelled")) == [b"jid:a", b"jid:b"]
+    assert shell("cancel a --class shop.Mail") == 2
+    assert shell("cancel") == 2
+
+
+def test_a_pattern_is_no_class_to_cancel(redis: Redis, shell: Shell) -> None:
+    assert shell("cancel --class shop.*") == 2
+    assert "`forkq jobs cancel`, `retries cancel` and `scheduled cancel` take patterns" in " ".join(
+        shell.err.split()
+    )
+    assert not redis.exists("forkq:cancelled")
+
+
 def test_queued_jobs_are_moved_and_killed(redis: Redis, shell: Shell) -> None:
     push(redis, "mail", "a", "b")
     push(redis, "pay", "c", "d")

@@ -225,6 +225,7 @@ entry.delete()
         "Cancel jobs",
         (
             *("forkq.cancel", "forkq.Cancelled", "forkq.api.cancel", "forkq.api.cancel_class"),
+            "forkq.api.cancel_jobs",
             *("forkq.api.is_being_cancelled", "forkq.api.cancelled_at"),
         ),
         """\
@@ -237,6 +238,8 @@ outcome = forkq.cancel(jid)  # with wait=10 it waits for what becomes of it
 assert outcome == "pending"
 print(api.is_being_cancelled(jid), api.cancelled_at(jid))
 api.cancel_class("welcome")  # all that were made before now
+print(api.cancel_jobs([jid], wait=0.1))  # what has become of each
+print(api.ScheduledSet().cancel_all(api.Filter(job="welcome")).done)
 
 
 @forkq.job

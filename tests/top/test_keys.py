@@ -113,7 +113,7 @@ def test_the_suspects_of_a_queue_are_told_and_cleared_with_it(client: Redis) -> 
         await screen.shows("suspect", "s1", "m1")
         await screen.press("escape")
         await screen.shows("Why it does not drain")
-        await screen.press("c")
+        await screen.press("C")
         await screen.asked("Delete 2 jobs from mail?")
         await screen.answer("y")
         await screen.shows("Deleted 2 jobs from mail.")
@@ -140,7 +140,7 @@ def test_a_queue_is_paused_resumed_and_cleared(client: Redis) -> None:
         await screen.press("p")
         await screen.until(lambda: not client.smembers("paused"))
         await screen.shows("Resumed mail.")
-        await screen.press("c")
+        await screen.press("C")
         await screen.asked("Delete 2 jobs from mail?")
         await screen.answer("y")
         await screen.shows("Deleted 2 jobs from mail.")
@@ -177,6 +177,78 @@ def test_a_child_is_given_an_order(client: Redis, key: str, order: bytes, says: 
 
     drive(scenario)
     assert client.lrange(f"{WHO}-signals", 0, -1) == [order]
+
+
+def test_selected_jobs_are_cancelled_after_a_question(client: Redis) -> None:
+    """They are noted, and stay until the leader ends them."""
+    retrying(client, failed("one"), failed("two"), failed("three"))
+    dead(client, failed("four"))
+
+    async def scenario(screen: Screen) -> None:
+        await screen.press("g", "r")
+        await screen.shows("3 of 3 in the retries")
+        await screen.press("x", "x", "c")
+        await screen.asked("Cancel 2 jobs of the retries?")
+        assert "This cannot be undone." in screen.text()
+        await screen.answer("enter")  # No has the focus
+        await screen.shows("Nothing was changed.")
+        assert not client.exists("forkq:cancelled")
+        await screen.press("c")
+        await screen.asked("No tree runs, so none is removed until one does")
+        await screen.answer("y")
+        await screen.shows("Cancelled 2 jobs of the retries.")
+        assert client.hlen("forkq:cancelled") == 2
+        assert client.zcard("retry") == 3
+        await screen.press("g", "d")
+        await screen.shows("1 of 1 in the dead set")
+        assert "c Cancel" not in screen.text()  # it has ended
+
+    drive(scenario)
+
+
+def test_a_running_job_is_cancelled_and_a_child_is_not(client: Redis) -> None:
+    process(client, job("runs"))
+    client.sadd("queues", "default")
+
+    async def scenario(screen: Screen) -> None:
+        await screen.press("3")
+        await screen.shows("default 312")
+        await screen.press("c")
+        await screen.shows("Choose a job: hosts and children are not cancelled.")
+        await screen.press("j", "j", "c")
+        await screen.asked("Cancel Mail, which runs for 3")
+        assert "It is the job runs. It gets forkq.Cancelled" in screen.text()
+        await screen.answer("y")
+        await screen.shows("Cancelled Mail: it is told within a second.")
+        assert client.hkeys("forkq:cancelled") == [b"jid:runs"]
+        await screen.press("enter")
+        await screen.shows("running, being cancelled")
+
+    drive(scenario)
+
+
+def test_a_queued_job_is_cancelled_in_its_queue_and_on_its_page(client: Redis) -> None:
+    queued(client, "mail", job("m1", queue="mail"), job("m2", queue="mail"))
+
+    async def scenario(screen: Screen) -> None:
+        await screen.press("2")
+        await screen.shows("mail")
+        await screen.press("enter")
+        await screen.shows("Its jobs, the next one first", "m1", "m2")
+        await screen.press("c")
+        await screen.asked("Cancel 1 job of the queue mail?")
+        assert "It is the job m1." in screen.text()
+        await screen.answer("y")
+        await screen.shows("Cancelled 1 job of the queue mail.")
+        await screen.press("j", "enter")
+        await screen.shows("What has become of this job?", "m2")
+        await screen.press("c")
+        await screen.asked("It is the job m2.")
+        await screen.answer("y")
+        await screen.shows("Cancelled 1 job of the queue mail.", "Its jobs, the next one first")
+        assert sorted(client.hkeys("forkq:cancelled")) == [b"jid:m1", b"jid:m2"]
+
+    drive(scenario)
 
 
 def test_a_group_of_failures_is_acted_on_as_one(client: Redis) -> None:

@@ -10,7 +10,7 @@ from django.db import models
 ACTIONS: Final = (
     *("pause queue", "resume queue", "clear queue", "change limits"),
     *("quiet process", "stop process", "dump stacks", "undo"),
-    *("retry jobs", "delete jobs", "kill jobs", "move jobs"),
+    *("retry jobs", "delete jobs", "kill jobs", "cancel jobs", "move jobs"),
     *("run periodic job", "pause periodic job", "resume periodic job"),
 )
 

@@ -65,13 +65,17 @@ def read_marks(reply: Mapping[bytes, bytes]) -> dict[str, Mark]:
     return {field: mark for field, mark in found if mark is not None}
 
 
+def fields_about(job: Mapping[str, Any]) -> tuple[str, str]:
+    """The fields that may cancel ``job``: its own, and that of its class."""
+    return f"{_JID}{job.get('jid')}", f"{_CLASS}{job.get('wrapped') or job.get('class')}"
+
+
 def field_in(marks: Mapping[str, Mark], job: Mapping[str, Any]) -> str:
     """The field of the mark that cancels ``job``; "" if none does. A mark of a class concerns the
     jobs that were made before it."""
-    field = f"{_JID}{job.get('jid')}"
-    if field in marks:
-        return field
-    field = f"{_CLASS}{job.get('wrapped') or job.get('class')}"
+    own, field = fields_about(job)
+    if own in marks:
+        return own
     mark, made = marks.get(field), job.get("created_at")
     is_known = type(made) is float or type(made) is int
     return field if mark and not (is_known and seconds(made) >= mark.at) else ""  # type: ignore[arg-type]

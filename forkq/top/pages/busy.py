@@ -11,7 +11,7 @@ from rich.text import Text
 
 from ... import api
 from ...errors import ForkqError
-from ...screens import process_acts
+from ...screens import job_acts, process_acts
 from ...screens.plans import Plan
 from ...screens.processes import HOSTS, PROCESSES, Host, ProcessLine, by_host, of_processes
 from ...screens.running import RUNNING, RunLine, compared
@@ -55,6 +55,7 @@ class BusyPage(Page):
             "stacks": lambda server, chosen: _order(server, chosen, process_acts.stacks),
             "quiet": lambda server, chosen: _order(server, chosen, process_acts.quiet),
             "stop": lambda server, chosen: _order(server, chosen, process_acts.stop),
+            "cancel": _cancel,
         }
 
     def open(self, target: Any) -> Page | None:
@@ -73,6 +74,13 @@ def _order(
     if living is None:
         raise ForkqError("This process has ended.")
     return act(server, living)
+
+
+def _cancel(server: api.Server, chosen: Selection) -> Plan:
+    [target] = chosen.targets
+    if not isinstance(target, RunLine):
+        raise ForkqError("Choose a job: hosts and children are not cancelled.")
+    return job_acts.cancel_running(server, target.job.jid)
 
 
 def _cut(sheet: Sheet[Any], total: int) -> list[Text]:

@@ -8,6 +8,7 @@ from typing import ClassVar, Final
 from rich.text import Text
 
 from ... import api
+from ...errors import ForkqError
 from ...screens import job_acts
 from ...screens.failures import PARTS, FailureLine, looked_at, parts
 from ...screens.plans import Plan
@@ -47,6 +48,7 @@ class FailuresPage(Page):
             "retry": lambda server, chosen: job_acts.retry(_chosen(server, chosen)),
             "delete": lambda server, chosen: job_acts.delete(_chosen(server, chosen)),
             "kill": _kill,
+            "cancel": _cancel,
         }
 
     def open(self, target: FailureLine) -> Page | None:
@@ -60,6 +62,13 @@ def _chosen(server: api.Server, chosen: Selection) -> job_acts.ChosenJobs:
 
 def _kill(server: api.Server, chosen: Selection) -> Plan:
     return job_acts.kill(_chosen(server, chosen))
+
+
+def _cancel(server: api.Server, chosen: Selection) -> Plan:
+    [part] = chosen.targets
+    if part.location == "dead":
+        raise ForkqError("Dead jobs have ended: delete them, or retry them.")
+    return job_acts.cancel(_chosen(server, chosen))
 
 
 def _foot(look: Look) -> list[Text]:

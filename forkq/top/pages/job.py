@@ -8,6 +8,7 @@ from typing import ClassVar, Final
 from rich.text import Text
 
 from ... import api
+from ...api.find import entry_is_being_cancelled
 from ...errors import ForkqError
 from ...screens import job_acts
 from ...screens.frames import split
@@ -44,8 +45,9 @@ class JobPage(Page):
         found: dict[str, Act] = {}
         if self._location in job_acts.PATHS:
             found = {"retry": self._retry, "delete": self._delete, "kill": self._kill}
+        found["cancel"] = self._cancel
         if self._location == "dead":
-            del found["kill"]
+            del found["kill"], found["cancel"]
         return found
 
     def _entry(self, server: api.Server) -> api.JobEntry:
@@ -67,6 +69,12 @@ class JobPage(Page):
     def _kill(self, server: api.Server, _: Selection) -> Plan:
         return job_acts.kill(self._chosen(server))
 
+    def _cancel(self, server: api.Server, _: Selection) -> Plan:
+        entry = self._entry(server)
+        if entry.location == "running":
+            return job_acts.cancel_running(server, entry.jid)
+        return job_acts.cancel(job_acts.one(entry))
+
     def _chosen(self, server: api.Server) -> job_acts.ChosenJobs:
         assert self._location is not None
         return still_there(job_acts.selected(server, self._location, [self._key]))
@@ -82,7 +90,9 @@ def still_there(chosen: job_acts.ChosenJobs) -> job_acts.ChosenJobs:
 def _lines(job: api.JobEntry) -> Iterator[Text]:
     runs = f", runs in {name(job.owner)}" if job.owner else ""
     alone = ", a suspect: it runs alone" if job.suspect else ""
-    yield words((name(job.name or "no job"), STRONG), f"  {job.location}{alone}", (runs, QUIET))
+    ends = ", being cancelled" if entry_is_being_cancelled(job) else ""
+    state = f"  {job.location}{alone}{ends}"
+    yield words((name(job.name or "no job"), STRONG), state, (runs, QUIET))
     yield words((f"{name(job.jid)}  queue {name(job.queue)}", QUIET))
     if job.malformed:
         yield words((f"This is no job that can run: {name(job.malformed)}. Delete it.", BAD))

@@ -38,9 +38,10 @@ class JobsPage(Page):
             "retry": lambda server, chosen: job_acts.retry(self._chosen(server, chosen)),
             "delete": lambda server, chosen: job_acts.delete(self._chosen(server, chosen)),
             "kill": lambda server, chosen: job_acts.kill(self._chosen(server, chosen)),
+            "cancel": lambda server, chosen: job_acts.cancel(self._chosen(server, chosen)),
         }
-        if self.location == "dead":  # a dead job is not killed again
-            del found["kill"]
+        if self.location == "dead":  # a dead job is not killed again, nor cancelled
+            del found["kill"], found["cancel"]
         return found
 
     def open(self, target: Any) -> Page | None:

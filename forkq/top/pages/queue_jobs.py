@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from ... import api
+from ...screens import job_acts
 from ...screens.jobs import IN_QUEUE, of_entries
+from ...screens.plans import Plan
 from ...screens.texts import name
 from ..cells import STRONG, words
-from ..content import Content, Look, Page, grid
+from ..content import Act, Content, Look, Page, Selection, grid
 from .job import JobPage
 
 _MOST: Final = 100
@@ -32,5 +35,13 @@ class QueueJobsPage(Page):
         head = [words((name(self._queue), STRONG))]
         return Content(head, *grid(table, look), empty=table.empty.says)
 
+    def acts(self) -> Mapping[str, Act]:
+        return {"cancel": _cancel}
+
     def open(self, target: Any) -> Page | None:
         return JobPage(jid=target.entry.jid)
+
+
+def _cancel(_: api.Server, chosen: Selection) -> Plan:
+    [line] = chosen.targets
+    return job_acts.cancel(job_acts.one(line.entry))

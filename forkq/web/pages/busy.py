@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ... import api
-from ...screens import process_acts, processes, running
+from ...screens import job_acts, process_acts, processes, running
 from ...screens.plans import Plan
 from ...screens.table import shown_of
 from ..refused import PageRefused
@@ -50,8 +50,14 @@ def _of_process(act: Callable[[api.Server, api.Process], Plan]) -> Callable[[Vis
     return lambda visit: act(visit.server, _chosen(visit))
 
 
+def cancel(visit: Visit) -> Plan:
+    """The plan to cancel the running job that a form names."""
+    return job_acts.cancel_running(visit.server, visit.form.get("jid"))
+
+
 ROUTES: Final = [
     page("/busy", busy),
+    action("/busy/cancel", "cancel jobs", cancel),
     action("/busy/quiet", "quiet process", _of_process(process_acts.quiet)),
     action("/busy/stop", "stop process", _of_process(process_acts.stop)),
     action("/busy/stacks", "dump stacks", _of_process(process_acts.stacks)),

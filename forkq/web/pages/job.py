@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from ... import api
+from ...api.find import entry_is_being_cancelled
 from ...api.masks import MASK
 from ...api.readable_job import args_of
 from ...errors import ForkqError
@@ -36,6 +37,7 @@ def job(visit: Visit) -> View:
     values = {
         "job": entry,
         "in_set": entry.location in _SETS,
+        "cancelling": entry_is_being_cancelled(entry),
         "at": visit.number("at", _FAR, _FAR),
         "queues": visit.queues,
         "path": PATHS.get(entry.location, ""),

@@ -123,7 +123,7 @@ document.addEventListener("keydown", (event) => {
   else if (key === "j") act(event, () => step(1));
   else if (key === "k") act(event, () => step(-1));
   else if (key === "x") act(event, select);
-  else if (key === "r") act(event, () => document.querySelector("main [data-press=r]")?.click());
+  else if ("rc".includes(key)) act(event, () => document.querySelector(`main [data-press=${key}]`)?.click());
 });
 
 function act(event, does) {
