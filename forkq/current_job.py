@@ -1,4 +1,4 @@
-"""The job that a thread performs: its data, its progress, and whether its lease is lost.
+"""The job that a thread or a task performs: its data, its progress, and whether its lease is lost.
 
 The processor sets it; the job's own code reads it. No Redis: the heartbeat sends the progress.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, TypeAlias, cast
 
 from .errors import ForkqError
 from .wire.lease import Progress, UnitOfWork
@@ -18,14 +18,19 @@ from .wire.times import now
 _LONGEST_NOTE: Final = 200
 _CEILING: Final = 1e18
 
+# Why forkq cancels the task of a job.
+Reason: TypeAlias = Literal["shutdown", "time_limit", "cancelled", "lease_lost"]
+
 
 class CurrentJob:
-    """The job that this thread performs: what ``forkq.current_job()`` returns.
+    """The job that this thread or task performs: what ``forkq.current_job()`` returns.
 
-    It may be handed to the job's own threads, which have no current job themselves.
+    It may be handed to the job's own threads, which have no current job themselves. Tasks that a
+    job starts, and ``asyncio.to_thread``, have that of the job.
     """
 
-    __slots__ = ("_unit", "log_minute", "payload")
+    __slots__ = ("_ending", "_unit", "log_minute", "payload")
+    _ending: Reason  # set when the job is interrupted: other jobs pay nothing
     log_minute: object  # runtime/job_lines.py sets it when the job logs: other jobs pay nothing
 
     def __init__(self, payload: Payload, unit: UnitOfWork | None = None) -> None:
@@ -55,6 +60,13 @@ class CurrentJob:
         """Whether another host got this job, because this host seemed lost: see
         ``forkq.lease_lost()``."""
         return self._unit is not None and self._unit.lost
+
+    @property
+    def ending(self) -> Reason | None:
+        """Why forkq has cancelled the task of this ``async def`` job: "shutdown" (the stop's
+        deadline; it runs again), "time_limit", "cancelled" (``forkq.cancel``) or "lease_lost"
+        (another host has the job). None if forkq has not."""
+        return getattr(self, "_ending", None)
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
         """Reports the progress of this job: ``done`` of ``total``, and a note.
@@ -92,7 +104,7 @@ _running: ContextVar[CurrentJob | None] = ContextVar("forkq_running", default=No
 
 
 def enter_job(payload: Payload, unit: UnitOfWork | None = None) -> CurrentJob:
-    """Makes ``payload`` this thread's current job. Only the processor calls it.
+    """Makes ``payload`` the current job of this context. Only the processor calls it.
 
     ``unit`` keeps the progress, and knows whether the lease is lost. Without one, as in tests,
     progress is dropped.
@@ -102,18 +114,23 @@ def enter_job(payload: Payload, unit: UnitOfWork | None = None) -> CurrentJob:
     return view
 
 
-# Leaves this thread without a current job; only the processor calls it. Not a function of Python:
+def note_ending(view: CurrentJob, why: Reason) -> None:
+    """Notes why forkq cancels the task of this job. Only the child calls it."""
+    view._ending = why
+
+
+# Leaves this context without a current job; only the processor calls it. Not a function of Python:
 # each job calls it.
 leave_job: Final = partial(_running.set, None)
 
 
 def running_job() -> CurrentJob | None:
-    """The job that this thread performs; None outside of one."""
+    """The job that this thread or task performs; None outside of one."""
     return _running.get()
 
 
 def current_job() -> CurrentJob:
-    """The job that this thread performs. Raises ForkqError outside of one."""
+    """The job that this thread or task performs. Raises ForkqError outside of one."""
     found = _running.get()
     if found is None:
         raise ForkqError("current_job() was called outside of a running job")
@@ -121,7 +138,8 @@ def current_job() -> CurrentJob:
 
 
 def lease_lost() -> bool:
-    """Whether another host got the job that this thread performs, because this host seemed lost.
+    """Whether another host got the job that this thread or task performs, because this host seemed
+    lost.
 
     The job runs, or has run, on that host. A job that sees this should stop before it does harm;
     its result changes nothing any more. May be called anywhere, like ``forkq.stopping()``: outside

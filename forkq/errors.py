@@ -278,6 +278,14 @@ class Cancelled(BaseException):
         return super().__str__() or "the job was cancelled"
 
 
+class LeaseLost(BaseException):
+    """An ``async def`` job was cancelled, since another host has it by now: nothing that it does
+    counts any more. Middleware sees this; the job itself sees a CancelledError.
+
+    It derives from BaseException: ``except Exception`` in a middleware must not swallow it.
+    """
+
+
 def decision_in(error: BaseException) -> JobDecision | None:
     """What the job has decided if it has raised ``error``: that itself, or a group (task
     groups make some) that has nothing but decisions. The one that ends more counts."""

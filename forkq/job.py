@@ -35,7 +35,7 @@ from .push import (
     Pusher,
     SetOptions,
 )
-from .registry import DefinedAt, JobSpec
+from .registry import ASYNC, DefinedAt, JobSpec
 from .wire.validation import OPTIONS, with_options
 
 if TYPE_CHECKING:
@@ -239,6 +239,7 @@ def _spec_of_function(
         parameters=parameters.names,
         defaults=parameters.defaults,
         place=place_of_function(function),
+        is_async=registry.lazy_kind(function) == ASYNC,
     )
 
 
@@ -273,6 +274,7 @@ def _spec_of_class(cls: type[Job], name: str, parameters: Parameters) -> JobSpec
         parameters=parameters.names,
         defaults=parameters.defaults,
         place=_place_of_class(cls),
+        is_async=registry.lazy_kind(cls.perform) == ASYNC,
     )
 
 
@@ -321,11 +323,12 @@ def _errors(option: str, given: Any, thing: Any) -> tuple[type[BaseException], .
 
 
 def _refuse_lazy(function: Callable[..., Any]) -> None:
-    """Refuses coroutine and generator functions: the job would seem done."""
-    if kind := registry.lazy_kind(function):
+    """Refuses generator functions: the job would seem done."""
+    kind = registry.lazy_kind(function)
+    if kind not in ("", ASYNC):
         raise InvalidJob(
             f"{function.__qualname__} is {kind}: a call of it runs nothing; "
-            "make it a plain function (with asyncio.run(...) inside, if it needs async code)"
+            "make it a plain function, or an `async def` without `yield`"
         )
 
 

@@ -6,7 +6,7 @@ Only registered jobs run. A name in a payload is looked up here and never import
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, TypeVar
@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 from .errors import ForkqError, InvalidSchedule, UnknownJob
 
 Event: TypeAlias = Literal["startup", "quiet", "shutdown", "exit", "fork", "leader"]
+EventHandler: TypeAlias = "Callable[[], Any]"
 Payload: TypeAlias = "dict[str, Any]"
 RetryIn: TypeAlias = "Callable[[int, BaseException, Payload], Any]"
 Exhausted: TypeAlias = "Callable[[Payload, BaseException], Any]"
@@ -21,6 +22,8 @@ DeathHandler: TypeAlias = "Callable[[Payload, BaseException], Any]"
 ErrorContext: TypeAlias = "dict[str, Any]"
 ErrorHandler: TypeAlias = "Callable[[BaseException, ErrorContext], Any]"
 
+ASYNC: Final = "async"
+"""The kind of a function that is ``async def`` (``lazy_kind``)."""
 EVENTS: Final = ("startup", "quiet", "shutdown", "exit", "fork", "leader")
 
 
@@ -57,7 +60,8 @@ class JobSpec:
     arguments; ``options`` are the default keys of its payloads; ``retry_on``, if it is not empty,
     are the only errors after which it is tried again, ``discard_on`` those that drop it; ``where``
     is the full name of its definition, in ``module`` at ``place``; ``arity``, ``parameters`` and
-    ``defaults`` are ``arity``, ``names`` and ``defaults`` of ``push.Parameters``."""
+    ``defaults`` are ``arity``, ``names`` and ``defaults`` of ``push.Parameters``; ``is_async``: the
+    function is ``async def``, so a call of it returns a coroutine."""
 
     name: str
     make: Callable[[Any], Callable[..., Any]]
@@ -72,6 +76,7 @@ class JobSpec:
     parameters: tuple[str, ...] = ()
     defaults: Mapping[str, Any] = field(default_factory=dict)
     place: DefinedAt | None = None
+    is_async: bool = False
 
     @property
     def where_defined(self) -> str:
@@ -116,7 +121,7 @@ _jobs: dict[str, JobSpec] = {}
 # The names of the jobs that are defined with a time limit.
 with_time_limit: set[str] = set()
 periodic: dict[str, PeriodicSpec] = {}
-_events: dict[Event, list[Callable[[], Any]]] = {name: [] for name in EVENTS}
+_events: dict[Event, list[EventHandler]] = {name: [] for name in EVENTS}
 death_handlers: list[DeathHandler] = []
 error_handlers: list[ErrorHandler] = []
 # What integrations put around each hook and handler: a Flask app context, a database session.
@@ -185,7 +190,7 @@ def lazy_kind(function: object) -> str:
     """What ``function`` is if a call of it runs no line of it: "async", "a generator" or "an async
     generator". Else ""."""
     for test, kind in (
-        (inspect.iscoroutinefunction, "async"),
+        (inspect.iscoroutinefunction, ASYNC),
         (inspect.isasyncgenfunction, "an async generator"),
         (inspect.isgeneratorfunction, "a generator"),
     ):
@@ -194,11 +199,20 @@ def lazy_kind(function: object) -> str:
     return ""
 
 
-def check_hook(function: Callable[..., Any], what: str, *arguments: str) -> None:
+def is_async(function: object) -> bool:
+    """Whether ``function`` is ``async def``."""
+    return lazy_kind(function) == ASYNC
+
+
+def check_hook(
+    function: Callable[..., Any], what: str, *arguments: str, lazy: Collection[str] = ()
+) -> None:
     """Raises ForkqError if a call with these arguments would fail, or would run nothing: it is
-    called when a job runs or fails, and that is too late to hear of it."""
+    called when a job runs or fails, and that is too late to hear of it. ``lazy``: the kinds
+    (``lazy_kind``) that are allowed all the same."""
     name = getattr(function, "__qualname__", repr(function))
-    if kind := lazy_kind(function):
+    kind = lazy_kind(function)
+    if kind and kind not in lazy:
         raise ForkqError(
             f"{what} {name} is {kind}: a call of it runs nothing; make it a plain function"
         )
@@ -212,19 +226,21 @@ def check_hook(function: Callable[..., Any], what: str, *arguments: str) -> None
 
 
 def on(event: Event) -> Callable[[Handler], Handler]:
-    """Decorator: calls the function, without arguments, in the child when ``event`` happens."""
+    """Decorator: calls the function, without arguments, in the child when ``event`` happens. It may
+    be ``async def``, but for ``fork``: then it runs in the event loop of the child."""
     if event not in EVENTS:
         raise ForkqError(f"there is no lifecycle event {event!r}; use one of {', '.join(EVENTS)}")
 
     def register(handler: Handler) -> Handler:
-        check_hook(handler, f"the {event} handler")
+        lazy = () if event == "fork" else (ASYNC,)
+        check_hook(handler, f"the {event} handler", lazy=lazy)
         _events[event].append(handler)
         return handler
 
     return register
 
 
-def handlers(event: Event) -> tuple[Callable[[], Any], ...]:
+def handlers(event: Event) -> tuple[EventHandler, ...]:
     """The app's functions to call at ``event``, in order of registration."""
     return tuple(_events[event])
 

@@ -24,6 +24,7 @@ from ..wire.password_source import PasswordSource
 from .cron.outcome import CronOutcomes
 from .cron.publish import Claim, Publisher, of_shard
 from .debugger import NoTimeLimits
+from .event_loop import EventLoop
 from .failure.ends import Ends
 from .failure.settle import Settler
 from .fetch.channel import FetchChannel
@@ -79,7 +80,8 @@ class Builder:
     """Makes the parts of one child.
 
     ``on_order`` gets what a web UI asked of this child, in the heartbeat's thread; ``is_quiet``
-    tells whether the child fetches nothing more; ``held`` are the classes whose jobs run alone.
+    tells whether the child fetches nothing more; ``held`` are the classes whose jobs run alone;
+    ``loop`` runs the coroutines of jobs.
     """
 
     def __init__(
@@ -92,6 +94,7 @@ class Builder:
         on_order: Callable[[str], None],
         is_quiet: Callable[[], bool],
         held: set[str],
+        loop: EventLoop,
     ) -> None:
         self._config = config
         self._assignment = assignment
@@ -100,6 +103,7 @@ class Builder:
         self._on_order = on_order
         self._is_quiet = is_quiet
         self._held = held
+        self._loop = loop
         self._identity = assignment.identity
         self._keys = Keys(config.redis.prefix)
         self._outage = Outage(log)
@@ -163,7 +167,7 @@ class Builder:
             observers.append(runs)
 
         def make_processor(name: str, tally: Tally) -> Processor:
-            parts = (fetch, settler, observers, log_problem, limits, tally)
+            parts = (fetch, settler, observers, log_problem, limits, self._loop, tally)
             return Processor(name, *parts, role=role, held=held)
 
         return Manager(self._capsule.concurrency, fetch, make_processor, self._log)
@@ -171,7 +175,7 @@ class Builder:
     def _make_heartbeat(
         self, fetch: FetchParts, settler: Settler, manager: Manager, limits: TimeLimits
     ) -> Heartbeat:
-        lost_leases = LostLeases(self._identity, self._keys, fetch, self._log)
+        lost_leases = LostLeases(self._identity, self._keys, fetch, self._log, manager.lose)
 
         def snapshot() -> Snapshot:
             totals = manager.tally(lost_leases.ran_twice(), self._assignment.ended)

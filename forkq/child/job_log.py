@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
 _INTERRUPTED: Final = "interrupted by the stop; goes back to the head of its queue"
+_LOST: Final = "interrupted, since another host has the job"
 _NEEDS_NEWER: Final = (
     "the job needs a newer forkq; it waits in the schedule, and a child that can run it gets it"
 )
@@ -78,8 +79,9 @@ class JobLog(JobObserver):
 
     def interrupted(self, run: JobRun) -> None:
         values = {**_values(run), "elapsed": round(run.elapsed, 3)}
-        text = f"{_INTERRUPTED} (ran {format_duration(run.elapsed)})"
-        self._log.warning(_INTERRUPTED, **values, **{SENTENCE: text})
+        event = _LOST if run.unit.lost else _INTERRUPTED
+        text = f"{event} (ran {format_duration(run.elapsed)})"
+        self._log.warning(event, **values, **{SENTENCE: text})
 
     def failed(self, run: JobRun, error: BaseException, decision: Decision) -> None:
         """Logs the failure and calls the app's error handlers."""

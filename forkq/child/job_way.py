@@ -18,6 +18,7 @@ from ..current_job import leave_job
 from ..errors import (
     Cancelled,
     Discard,
+    LeaseLost,
     MalformedPayload,
     Snooze,
     SnoozedTooLong,
@@ -206,8 +207,10 @@ class JobWay:
             observers = self._observers
             for done in observers.done if run.marks is None else observers.done_marked:
                 done(run)
-        elif isinstance(error, Interrupted):
-            run.settled = True  # the lease stays: the stop returns it to its queue
+        elif isinstance(error, Interrupted | LeaseLost):
+            if run.unit.lost:
+                self._fetcher.done(run.unit)  # else the stop returns it to its queue
+            run.settled = True
             for interrupted in self._observers.interrupted:
                 interrupted(run)
         elif isinstance(error, NotRun):

@@ -51,7 +51,7 @@ from . import debugger
 from .alone import AloneRunner
 from .boot import BootWatch, start_threads
 from .build import Builder, Parts
-from .lifecycle import Election, call_handlers
+from .lifecycle import Lifecycle
 from .manager import Manager
 
 _LONGEST_WAIT: Final = 1.0
@@ -97,7 +97,8 @@ def boot(config: Config, assignment: Assignment, term_fd: int, orders: PipeReade
     raises. Called in the main thread: the app may set up what only that may."""
     if config.development.foreground:
         debugger.install()
-    call_handlers("fork", log.logger())
+    lifecycle = Lifecycle(log.logger())
+    lifecycle.call("fork")
     default_client.serve(config)  # before the app, which may configure another address
     load_app(config.app)
     if not registry.names():
@@ -105,9 +106,8 @@ def boot(config: Config, assignment: Assignment, term_fd: int, orders: PipeReade
     assert assignment.capsule is not None
     if assignment.number <= 1 and assignment.capsule.name == config.capsules[0].name:
         _warn_of_unserved_queues(config)
-    child = Child(config, assignment, assignment.capsule, term_fd, orders)
-    for handler in registry.handlers("startup"):
-        handler()
+    child = Child(config, assignment, assignment.capsule, term_fd, orders, lifecycle)
+    lifecycle.boot()
     log.respect_app(takeover=config.log.takeover)
     start_threads(child.start)
     return child
@@ -139,6 +139,7 @@ class Child:
         capsule: Capsule,
         term_fd: int,
         orders: PipeReader[Order],
+        lifecycle: Lifecycle,
     ) -> None:
         self._assignment = assignment
         self._concurrency = capsule.concurrency
@@ -153,7 +154,7 @@ class Child:
         self._last_beat: Beat | None = None
         self._next_beat = 0.0
         self._asked_at = 0.0
-        self._election = Election(self._log)
+        self._lifecycle = lifecycle
         self._held: set[str] = set()
         parts = self._build(config, assignment)
         self._alone = AloneRunner(
@@ -176,6 +177,7 @@ class Child:
             on_order=self._obey_web_ui,
             is_quiet=lambda: self._state != "running",
             held=self._held,
+            loop=self._lifecycle.loop,
         ).build()
 
     @property
@@ -275,7 +277,7 @@ class Child:
 
     def _lead(self, until: float) -> None:
         if set_leader_until(until):
-            self._election.won()
+            self._lifecycle.won()
 
     def _run_suspects(self, *, on: bool) -> None:
         if self._state == "running":
@@ -314,7 +316,7 @@ class Child:
             for parts in self._all_parts:
                 parts.manager.quiet()
                 parts.heartbeat.soon()
-            call_handlers("quiet", self._log)
+            self._lifecycle.call("quiet")
 
     def _stop(self, deadline: float) -> None:
         """Makes the child quiet; jobs that still run at ``deadline`` are interrupted. Of several
@@ -327,7 +329,7 @@ class Child:
         units = [unit for unit in self._in_flight if unit.thread]
         if running := [class_and_jid(unit.payload) for unit in units]:
             self._log.info("the stop waits for these jobs", running=running[:_MOST_JOBS])
-        call_handlers("shutdown", self._log)
+        self._lifecycle.call("shutdown")
 
     def _enforce(self) -> None:
         self._alone.advance()
@@ -384,9 +386,15 @@ class Child:
             heartbeat.stop(until, gone=gone)
             for heartbeat, gone in zip(heartbeats, returned, strict=True)
         ]
-        call_handlers("exit", self._log)
+        self._lifecycle.exit(self._time_left)
         send(self._assignment.report, Exiting(self._leases))
         return CLEAN if all(returned) and all(flushed) else LEASES_LEFT
+
+    @property
+    def _time_left(self) -> float:
+        """Seconds until the deadline of the stop, at least those of the last flush."""
+        left = self._timeout if self._deadline is None else self._deadline - time.monotonic()
+        return max(_LAST_FLUSH_LIMIT, left)
 
     @property
     def _leases(self) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from itertools import count
 from typing import TYPE_CHECKING
 
+from ..wire.lease import UnitOfWork
 from .fetch_turn import FetchParts
 from .heartbeat.stats import Tally, Totals, total
 from .interrupt import InterruptRegion
@@ -54,6 +55,11 @@ class Manager:
     def interrupt(self) -> int:
         """Raises Shutdown in every job that still runs. Returns how many there are."""
         return sum(processor.region.interrupt() for processor in self._processors)
+
+    def lose(self, unit: UnitOfWork) -> None:
+        """Ends the coroutine of ``unit``, if it is one: another host has the job."""
+        for processor in self._processors:
+            processor.region.lose(unit)
 
     @property
     def idle(self) -> bool:

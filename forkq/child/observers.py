@@ -45,7 +45,8 @@ class JobObserver:
         """The job has said what becomes of it, and that is done."""
 
     def interrupted(self, run: JobRun) -> None:
-        """The stop cut the job short. Its lease stays until the stop returns it to its queue."""
+        """The stop cut the job short, and its lease stays until the stop returns it to its queue.
+        Or another host has it (``run.unit.lost``)."""
 
     def returned(self, run: JobRun) -> None:
         """The job was not run: no other suspect of the tree may run beside it. It is at the tail of

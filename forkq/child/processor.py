@@ -6,9 +6,10 @@ What is decided before a run and after it is the way of a job (job_way.py).
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from collections.abc import Set as AbstractSet
 from threading import get_ident
+from types import CoroutineType
 from typing import Any
 
 from .. import middleware, registry
@@ -20,6 +21,7 @@ from ..wire.lease import UnitOfWork
 from ..wire.payload import Payload, json_kind
 from ..wire.printable import keep_texts
 from ..wire.times import now
+from .event_loop import JobTask, Loop
 from .failure.retry import AddProblem
 from .failure.settle import Settler
 from .fetch_turn import FetchParts, Hand
@@ -35,9 +37,10 @@ class Processor:
     """Takes units from the fetcher in its turn, until the child is quiet.
 
     ``observers`` are told of each job; the counts in ``tally`` come first. ``log_problem`` logs an
-    error in the app's own handlers, or in forkq. ``limits`` are the time limits of jobs. In the
-    role "solo" or "sole" it runs suspects; "sole": no other suspect of the tree runs meanwhile.
-    An ordinary one moves them to the list of suspects, with jobs of the classes that are ``held``.
+    error in the app's own handlers, or in forkq. ``limits`` are the time limits of jobs, ``loop``
+    runs their coroutines. In the role "solo" or "sole" it runs suspects; "sole": no other suspect
+    of the tree runs meanwhile. An ordinary one moves them to the list of suspects, with jobs of the
+    classes that are ``held``.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class Processor:
         observers: Sequence[JobObserver],
         log_problem: AddProblem,
         limits: TimeLimits,
+        loop: Loop,
         tally: Tally | None = None,
         *,
         role: Role = "ordinary",
@@ -61,6 +65,7 @@ class Processor:
             *(fetch, settler, observers, log_problem, limits, self.tally), role=role, held=held
         )
         self._log_problem = log_problem
+        self._loop = loop
         self._started, self._started_at = limits.start_cells()
         self._gate = threading.Event()
         self._thread = threading.Thread(target=self.run, name=name, daemon=True)
@@ -154,8 +159,29 @@ class Processor:
         args = _arguments(spec, view.payload)
         perform = spec.make(view)
         run.performing = spec
-        perform(*args)
+        made = perform(*args)
+        if made is not None and (spec.is_async or isinstance(made, CoroutineType)):
+            self._await(run, made, view)
         run.performing = None
+
+    def _await(self, run: JobRun, coroutine: Awaitable[Any], view: CurrentJob) -> None:
+        """Runs the coroutine of a job in the child's loop. This thread waits for its end; meanwhile
+        an interrupt goes to the coroutine. Raises what that raises."""
+        ended = threading.Lock()
+        ended.acquire()
+        task = JobTask(coroutine, view, run.unit.sequence, lambda _: ended.release())
+        try:
+            self.region.divert(task)
+            self._loop.begin(task)
+        except BaseException:
+            task.discard()
+            raise
+        try:
+            ended.acquire()
+        finally:
+            self.region.divert(None)
+        if (error := task.outcome) is not None:
+            raise error
 
 
 def _arguments(spec: JobSpec, job: Payload) -> list[Any]:

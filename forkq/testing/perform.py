@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import structlog
 
 from .. import process_state
+from ..child.event_loop import JobTask
 from ..child.failure.ends import way_of
 from ..child.failure.retry import Bury, Decision, Drop, End, Postpone, Retry, Snoozed
 from ..child.job_log import JobLog
@@ -75,6 +76,7 @@ class _Run(JobObserver):
             [log, self],
             log.log_problem,
             cast("TimeLimits", _NoTimeLimits()),
+            _LoopOfTest(),
         )
 
     def done(self, run: JobRun) -> None:
@@ -139,6 +141,14 @@ class _NoTimeLimits:
 
     def watch(self, *_: object) -> None:
         """Notes nothing."""
+
+
+class _LoopOfTest:
+    """Instead of the EventLoop of a child: a coroutine has a loop of its own, in this thread."""
+
+    def begin(self, task: JobTask) -> None:
+        """Runs the coroutine to its end."""
+        asyncio.run(task.run())
 
 
 def _call_without_loop(call: Callable[[], None]) -> None:

@@ -15,6 +15,7 @@ from unittest import mock
 import hiredis
 
 from forkq import registry
+from forkq.child.event_loop import EventLoop
 from forkq.child.failure.ends import Ends
 from forkq.child.failure.settle import Settler
 from forkq.child.fetch_turn import FetchParts, make_fetch
@@ -154,7 +155,8 @@ class Child(Program):
         pool: Any = ModelPool(connection)
         settler = Settler(fetch, pool, lambda: None)
         limits, role = TimeLimits(LOG), "sole" if self._solo else "ordinary"
-        processor = Processor("p", fetch, settler, (), _ignore, limits, role=role)  # type: ignore[arg-type]
+        parts: Any = ("p", fetch, settler, (), _ignore, limits, EventLoop(LOG))
+        processor = Processor(*parts, role=role)  # type: ignore[arg-type]
         self._processor = processor
         return fetch, settler, processor
 

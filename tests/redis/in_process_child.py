@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from forkq.child.event_loop import EventLoop
 from forkq.child.failure.ends import Ends
 from forkq.child.failure.settle import Settler
 from forkq.child.fetch.fetcher import Fetcher
@@ -160,6 +161,7 @@ class InProcessChild:
         self.settler = Settler(self.fetch, pool, on_parked=self.parked.set)
         self.limits = TimeLimits(self.log, job_timeout, job_hard_timeout, table)
         self.limits.cancelled.update(cancelled)
+        self.loop = EventLoop(self.log)
         self.processors: list[Processor] = []
         self.manager = Manager(concurrency, self.fetch, self._make_processor, self.log)
         self._pool = pool
@@ -175,6 +177,7 @@ class InProcessChild:
             self._observers,
             self.job_log.log_problem,
             self.limits,
+            self.loop,
             tally,
             role="solo" if self._solo else "ordinary",
             held=self._held,
@@ -216,6 +219,7 @@ class InProcessChild:
             returned = self.fetcher.give_back()
             self.fetch.turn.watch.end()
             wait_until(lambda: not self.fetch.turn.watch.runs, what="the end of the watch")
+            self.loop.close()
             self._pool.close()
             self._connection.close()
         return returned

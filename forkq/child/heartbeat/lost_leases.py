@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...runtime.log import LogOnce
@@ -29,17 +30,23 @@ class LostLeases:
     """Marks what still runs as lost, and counts what ran twice. Thread-safe.
 
     The fetcher calls it: when the connection is new, when an acknowledged lease was gone, and when
-    a failed job found none.
+    a failed job found none. ``lose`` is called for each job that is lost while it runs.
     """
 
     def __init__(
-        self, identity: str, keys: Keys, fetch: FetchParts, log: FilteringBoundLogger
+        self,
+        identity: str,
+        keys: Keys,
+        fetch: FetchParts,
+        log: FilteringBoundLogger,
+        lose: Callable[[UnitOfWork], None] = lambda unit: None,
     ) -> None:
         self._identity = identity
         self._keys = keys
         self._leases = fetch.leases
         self._channel = fetch.channel
         self._log = log
+        self._lose = lose
         self._lock = threading.Lock()
         self._running: dict[int, str] = {}  # what is lost and has not ended: sequence -> job
         self._counted: set[int] = set()
@@ -97,6 +104,7 @@ class LostLeases:
             unit.lost = True
             self._running[sequence] = job
             self._log.warning("lease lost: others were given the job", job=job)
+            self._lose(unit)
         return True
 
     def _failed(self, unit: UnitOfWork) -> None:

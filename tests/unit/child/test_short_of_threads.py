@@ -12,7 +12,7 @@ import pytest
 from forkq.child.boot import start_threads
 from forkq.child.fetch_turn import FetchParts, Hand
 from forkq.child.heartbeat.stats import Tally
-from forkq.child.lifecycle import Election
+from forkq.child.lifecycle import Lifecycle
 from forkq.child.manager import Manager
 from forkq.child.processor import Processor
 from forkq.errors import CannotBoot
@@ -57,12 +57,12 @@ def test_leaders_handlers_that_get_no_thread_do_not_end_the_child(
 ) -> None:
     """They are called the next time that it is elected."""
     log = RecordedLog()
-    election = Election(log)
+    lifecycle = Lifecycle(log)
     with monkeypatch.context() as short:
         short.setattr(threading.Thread, "start", refuse)
-        election.won()
+        lifecycle.won()
     assert log.events() == ["the leader's handlers cannot be called"]
-    election.won()
+    lifecycle.won()
     assert len(log.events()) == 1
 
 

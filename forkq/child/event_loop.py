@@ -1,0 +1,390 @@
+"""The one event loop of a child, in a thread of its own. It starts when a coroutine first needs it.
+
+A job's coroutine is a task of the loop. A processor waits for its end; the consumer of an async
+capsule hears of it by a callback. Both interrupt it through ``JobTask``. Fetching and the heartbeat
+have other threads, so a coroutine that blocks the loop stops no lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import threading
+import time
+from asyncio import CancelledError
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableSequence
+from concurrent.futures import Future
+from contextlib import suppress
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from ..current_job import CurrentJob, Reason, note_ending
+from ..errors import Cancelled, LeaseLost, Shutdown, TimeLimit, led_to
+from ..runtime.assignment import exit_job_fork, is_job_fork
+from ..runtime.log import LogOnce
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+_GOES_ON: Final = (
+    "a job has ended, and a task that it has started goes on: no one waits for it, and its errors "
+    "fail no job; await it, or start it in a handler of startup"
+)
+_ENDED: Final = "the event loop was ended by an exception; it goes on"
+# A loop that ends so often in a row, each time within so many seconds, will not run again.
+_MOST_ENDS: Final = 10
+_AT_ONCE: Final = 0.001
+# Seconds for which the end of the loop waits for the tasks that it has cancelled.
+_CLOSE_LIMIT: Final = 1.0
+
+
+# What an interruption is outside of the job.
+_OUTSIDE: Final[Mapping[Reason, type[BaseException]]] = {
+    "shutdown": Shutdown,
+    "time_limit": TimeLimit,
+    "cancelled": Cancelled,
+    "lease_lost": LeaseLost,
+}
+
+
+class LoopDied(Exception):
+    """The event loop of the child has ended while the job ran in it."""
+
+
+class JobTask:
+    """The coroutine of one job, as a task of the loop.
+
+    ``ended`` is called in the loop's thread once it has ended: ``error`` is what it raised, and
+    ``result`` what it returned. ``sequence``: that of the unit; 0 once the job has ended.
+    ``children``: the tasks that the job has started and that go on.
+    """
+
+    __slots__ = (
+        "_call",
+        "_coroutine",
+        "_ended",
+        "_has_ended",
+        "_leave",
+        "_task",
+        "_told",
+        "children",
+        "error",
+        "result",
+        "sequence",
+        "view",
+    )
+
+    def __init__(
+        self,
+        coroutine: Awaitable[Any],
+        view: CurrentJob,
+        sequence: int,
+        ended: Callable[[JobTask], None],
+    ) -> None:
+        self.view = view
+        self.sequence = sequence
+        self.error: BaseException | None = None
+        self.result: Any = None
+        self._coroutine = coroutine
+        self._ended = ended
+        self._has_ended = False
+        self._call: Callable[[Callable[[], object]], None] | None = None
+        self._leave: Callable[[JobTask], None] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._told: Reason | None = None
+        self.children: set[asyncio.Task[Any]] = set()
+
+    def interrupt(self, why: Reason) -> None:
+        """Cancels the task; ``current_job().ending`` says why. Any thread may call."""
+        note_ending(self.view, why)
+        if self._call is not None:
+            self._call(self._cancel)
+
+    @property
+    def task(self) -> asyncio.Task[None] | None:
+        """The task, once it has begun."""
+        return self._task
+
+    def note_child(self, task: asyncio.Task[Any]) -> None:
+        """Notes a task that the job has started."""
+        self.children.add(task)
+        task.add_done_callback(self.children.discard)
+
+    def begin(
+        self, call: Callable[[Callable[[], object]], None], leave: Callable[[JobTask], None]
+    ) -> None:
+        """Begins the task, in the loop's thread and in the context of the job. ``call`` has the
+        loop call a function; ``leave`` is called at the end."""
+        _running_task.set(self)
+        self._call, self._leave = call, leave
+        name = f"{self.view.payload.get('class')} {self.view.jid}"
+        self._task = asyncio.get_running_loop().create_task(self._perform(), name=name)
+        self._task.add_done_callback(self._end)
+        if self.view.ending is not None:  # it was interrupted before it began
+            self._cancel()
+
+    async def run(self) -> None:
+        """Performs the job in the task that awaits this, instead of ``begin``."""
+        await self._perform()
+        self._tell()
+
+    @property
+    def outcome(self) -> BaseException | None:
+        """What the end of the job means outside of it, where an interruption is no CancelledError
+        any more."""
+        error, why = self.error, self.view.ending
+        if error is None or why is None:
+            return error
+        was_cut_short = any(isinstance(link, CancelledError) for link in led_to(error))
+        if isinstance(error, CancelledError) or (why == "cancelled" and was_cut_short):
+            return _OUTSIDE[why]().with_traceback(error.__traceback__)
+        return error
+
+    def discard(self) -> None:
+        """Ends the coroutine, which has not begun."""
+        if isinstance(self._coroutine, Coroutine):
+            self._coroutine.close()
+
+    def give_up(self, error: BaseException) -> None:
+        """Ends the job with ``error``: its loop will run it no further."""
+        if self.sequence:
+            self.error = error
+            self._tell()
+
+    async def _perform(self) -> None:
+        """Keeps what the job raises: a task that raises SystemExit would end its loop."""
+        try:
+            self.result = await self._coroutine
+        except BaseException as error:  # noqa: BLE001 - a value from here on
+            self.error = error
+        self._has_ended = True
+
+    def _cancel(self) -> None:
+        if self._task is not None and self._told != self.view.ending:
+            self._told = self.view.ending
+            self._task.cancel()
+
+    def _end(self, _: asyncio.Task[None]) -> None:
+        if not self._has_ended:  # it was cancelled before its first step
+            self.error = CancelledError()
+            self.discard()
+        self._tell()
+
+    def _tell(self) -> None:
+        self.sequence = 0
+        if self._leave is not None:
+            self._leave(self)
+        self._ended(self)
+
+
+_running_task: Final[ContextVar[JobTask | None]] = ContextVar("forkq_task", default=None)
+
+
+class Steps(Coroutine[Any, Any, Any]):
+    """A coroutine of a job, which notes at each step in ``cells`` whose step it is, and counts the
+    steps. All else it leaves to the coroutine, so that tools see that one."""
+
+    __slots__ = ("_cells", "_coroutine", "_job", "_send")
+
+    def __init__(
+        self, coroutine: Coroutine[Any, Any, Any], job: JobTask, cells: MutableSequence[int]
+    ) -> None:
+        self._coroutine = coroutine
+        self._send = coroutine.send
+        self._job = job
+        self._cells = cells
+
+    def send(self, value: Any, /) -> Any:
+        return self._step(self._send, value)
+
+    def throw(self, *error: Any) -> Any:
+        return self._step(self._coroutine.throw, *error)
+
+    def close(self) -> None:
+        self._coroutine.close()
+
+    def __await__(self) -> Any:
+        return self._coroutine.__await__()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._coroutine, name)
+
+    def _step(self, advance: Callable[..., Any], *value: Any) -> Any:
+        cells = self._cells
+        before = cells[0]  # not 0 where one step begins a task eagerly
+        cells[0] = self._job.sequence
+        cells[1] += 1
+        error: BaseException | None = None
+        try:
+            return advance(*value)
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            cells[0] = before
+            if is_job_fork():  # the job has forked: the copy must run no step of another job
+                exit_job_fork(None if isinstance(error, StopIteration) else error)
+            del error
+
+
+class Loop(Protocol):
+    """Where a processor runs the coroutine of its job."""
+
+    def begin(self, task: JobTask) -> None:
+        """Begins it in a copy of the caller's context. Raises RuntimeError if there is no loop."""
+
+
+class EventLoop:
+    """Starts at the first call. ``cells``: the sequence of the unit whose step the loop does now
+    (0: none), and how many steps of jobs it has begun. Thread-safe."""
+
+    def __init__(self, log: FilteringBoundLogger) -> None:
+        self.cells: MutableSequence[int] = [0, 0]
+        self._log = log
+        self._log_once = LogOnce(log)
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._closing = False
+        self._tasks: set[JobTask] = set()
+
+    @property
+    def thread(self) -> threading.Thread | None:
+        """The thread of the loop; None while there is no loop."""
+        return self._thread
+
+    @property
+    def tasks(self) -> tuple[JobTask, ...]:
+        """The jobs that run in the loop."""
+        with self._lock:
+            return tuple(self._tasks)
+
+    def begin(self, task: JobTask) -> None:
+        """Begins a job's coroutine, in a copy of the caller's context. Raises RuntimeError if the
+        loop cannot be started."""
+        with self._lock:
+            self._tasks.add(task)
+            self._started().call_soon_threadsafe(task.begin, self.call, self._leave)
+
+    def call(self, function: Callable[[], object]) -> None:
+        """Has the loop call ``function``, which must not block. Does nothing if there is no
+        loop."""
+        with self._lock, suppress(RuntimeError):  # it was closed
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(function)
+
+    def start(self, function: Callable[[], Awaitable[object]]) -> Future[BaseException | None]:
+        """Awaits ``function()`` in the loop. The result of the future is what it raised. Raises
+        RuntimeError if the loop cannot be started."""
+
+        async def call() -> BaseException | None:
+            try:
+                await function()
+            except BaseException as error:  # noqa: BLE001 - a value from here on
+                return error
+            return None
+
+        with self._lock:
+            return asyncio.run_coroutine_threadsafe(call(), self._started())
+
+    def run(self, function: Callable[[], Awaitable[object]]) -> None:
+        """Awaits ``function()`` in the loop while this thread waits. Raises what it raises."""
+        if (error := self.start(function).result()) is not None:
+            raise error
+
+    def close(self, limit: float = _CLOSE_LIMIT) -> None:
+        """Cancels the tasks that are left, and ends the loop. It waits for at most ``limit``
+        seconds."""
+        self._closing = True
+        with self._lock:
+            loop, thread = self._loop, self._thread
+        if loop is None or thread is None:
+            return
+        with suppress(RuntimeError):
+            asyncio.run_coroutine_threadsafe(self._cancel_all(limit), loop)
+        thread.join(2 * limit)
+
+    # In the loop's thread
+
+    def _leave(self, task: JobTask) -> None:
+        """Forgets a job that has ended, and logs the tasks that it has left running, once for each
+        place in the code."""
+        with self._lock:
+            self._tasks.discard(task)
+        for child in task.children:
+            if not child.done():
+                name = getattr(child.get_coro(), "__qualname__", "?")
+                known = {"class": task.view.payload.get("class"), "jid": task.view.jid}
+                self._log_once.warning(name, _GOES_ON, **known, task=name)
+
+    async def _cancel_all(self, limit: float) -> None:
+        loop = asyncio.get_running_loop()
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left, timeout=limit)
+        await loop.shutdown_asyncgens()
+        loop.stop()
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        """The loop, which runs. The caller holds the lock."""
+        if self._loop is None or self._loop.is_closed():
+            loop = _new_loop()
+            loop.set_task_factory(self._make_task)
+            thread = threading.Thread(target=self._run, args=(loop,), name="loop", daemon=True)
+            thread.start()
+            self._loop, self._thread = loop, thread
+        return self._loop
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        at_once = 0  # how often it has ended as soon as it ran: one that is broken does
+        try:
+            while at_once < _MOST_ENDS and not loop.is_closed():
+                began = time.monotonic()
+                try:
+                    loop.run_forever()
+                except BaseException as error:  # noqa: BLE001 - a task has raised SystemExit, say
+                    self._log_once.error(type(error).__name__, _ENDED, exc_info=error)
+                else:
+                    if self._closing:
+                        return
+                    self._log_once.error("stop", "the app has stopped the event loop; it goes on")
+                at_once = at_once + 1 if time.monotonic() - began < _AT_ONCE else 0
+        finally:
+            self._abandon(loop)
+
+    def _abandon(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Ends the jobs of a loop that runs no more. The next job starts another loop."""
+        with self._lock:
+            with suppress(Exception):  # it may be broken
+                loop.close()  # before another one can have its descriptors
+            self._loop = self._thread = None
+            left, self._tasks = self._tasks, set()
+        if not self._closing:
+            self._log.error("the event loop runs no more; the next async job starts another one")
+        for task in left:
+            task.give_up(LoopDied("the event loop of this child has ended"))
+
+    def _make_task(
+        self, loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any
+    ) -> asyncio.Task[Any]:
+        """The loop's task factory."""
+        context = options.get("context")
+        job = _running_task.get() if context is None else context.get(_running_task)
+        if job is None or not job.sequence or type(coroutine) is Steps:
+            return asyncio.Task(coroutine, loop=loop, **options)
+        task = asyncio.Task(Steps(coroutine, job, self.cells), loop=loop, **options)
+        if job.task is not None:
+            job.note_child(task)
+        return task
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    """A loop of uvloop where that is installed."""
+    try:
+        uvloop = importlib.import_module("uvloop")
+    except ImportError:
+        return asyncio.new_event_loop()
+    made: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return made

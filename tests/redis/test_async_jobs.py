@@ -1,0 +1,323 @@
+"""What holds for a ``def`` job holds for an ``async def`` job, in real processors: each test runs
+the same assertions for both."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from redis import Redis
+
+import forkq
+from forkq import middleware, registry
+from forkq.current_job import Reason
+from forkq.wire.payload import dumps
+from tests.redis.in_process_child import InProcessChild
+from tests.support.server import Server
+from tests.support.waiting import PATIENCE, wait_until
+
+LIST, INFLIGHT = "queue:default", "{queue:default}:inflight"
+KINDS = pytest.mark.parametrize("kind", ["def", "async def"])
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_jobs", {})
+    monkeypatch.setattr(registry, "with_time_limit", set())
+    monkeypatch.setattr(registry, "death_handlers", [])
+    monkeypatch.setattr(registry, "error_handlers", [])
+    monkeypatch.setattr(middleware, "server", middleware.Chain())
+
+
+@pytest.fixture
+def child(redis: Redis, redis_server: Server) -> Iterator[InProcessChild]:
+    with InProcessChild(redis_server.url, concurrency=2) as child:
+        yield child
+
+
+def define(kind: str, body: Callable[..., object], name: str = "Job", **options: Any) -> None:
+    """A job that calls ``body``, and in a coroutine goes through the loop once before."""
+
+    def perform(*args: Any) -> None:
+        body(*args)
+
+    async def aperform(*args: Any) -> None:
+        await asyncio.sleep(0)
+        body(*args)
+
+    forkq.job(name=name, **options)(aperform if kind == "async def" else perform)
+
+
+class Waiting:
+    """A job that waits until the gate is open, and notes how it was interrupted."""
+
+    def __init__(self, kind: str, **options: Any) -> None:
+        self.begun = threading.Event()
+        self.gate = threading.Event()
+        self.raised: list[str] = []
+        self.ending: list[Reason | None] = []
+        self.cleaned = threading.Event()
+
+        def perform() -> None:
+            try:
+                self.begun.set()
+                while not self.gate.is_set():
+                    time.sleep(0.001)
+            except BaseException as error:
+                self.raised.append(type(error).__name__)
+                raise
+            finally:
+                self.cleaned.set()
+
+        async def aperform() -> None:
+            try:
+                self.begun.set()
+                while not self.gate.is_set():
+                    await asyncio.sleep(0.001)
+            except BaseException as error:
+                self.raised.append(type(error).__name__)
+                self.ending.append(forkq.current_job().ending)
+                raise
+            finally:
+                self.cleaned.set()
+
+        forkq.job(name="Job", **options)(aperform if kind == "async def" else perform)
+
+    def wait(self) -> None:
+        assert self.begun.wait(PATIENCE), "the job has not begun"
+
+
+def push(redis: Redis, *args: Any, **keys: Any) -> None:
+    job = {"class": "Job", "args": list(args), "jid": "m1", "retry": True, **keys}
+    redis.lpush(LIST, dumps(job))
+
+
+def settle(child: InProcessChild, redis: Redis) -> None:
+    """Keeps the time, as the main thread of a child does, until all jobs are settled."""
+
+    def look() -> bool:
+        child.limits.enforce()
+        return not redis.exists(LIST, INFLIGHT)
+
+    wait_until(look, what="the end of all jobs", every=0.005)
+
+
+def retried(redis: Redis) -> dict[str, Any]:
+    member: Any = redis.zrange("retry", 0, -1)[0]
+    found: dict[str, Any] = json.loads(member)
+    return found
+
+
+def told(child: InProcessChild) -> list[str]:
+    return child.log.events()
+
+
+@KINDS
+def test_it_is_performed_with_its_arguments_and_knows_itself(
+    redis: Redis, child: InProcessChild, kind: str
+) -> None:
+    seen: list[object] = []
+    define(kind, lambda *args: seen.append((args, forkq.current_job().jid)))
+    push(redis, 1, {"a": [2]})
+    settle(child, redis)
+    assert seen == [((1, {"a": [2]}), "m1")]
+    wait_until(lambda: child.manager.counts() == (1, 0), what="the count")
+    assert "done" in told(child)
+
+
+@KINDS
+def test_a_class_has_its_instance_and_its_progress(
+    redis: Redis, child: InProcessChild, kind: str
+) -> None:
+    seen: list[object] = []
+
+    class Plain(forkq.Job, name="Plain"):
+        def perform(self, word: str) -> None:
+            self.progress(1, 2, word)
+            seen.append((self.jid, self.queue, self.retry_count))
+
+    class Async(forkq.Job, name="Async"):
+        async def perform(self, word: str) -> None:
+            await asyncio.sleep(0)
+            self.progress(1, 2, word)
+            seen.append((self.jid, self.queue, self.retry_count))
+
+    name = "Async" if kind == "async def" else "Plain"
+    push(redis, "half", **{"class": name})
+    settle(child, redis)
+    assert seen == [("m1", "default", None)]
+
+
+@KINDS
+@pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt])
+def test_what_it_raises_is_a_failure_that_is_retried(
+    redis: Redis, child: InProcessChild, kind: str, error: type[BaseException]
+) -> None:
+    def fail() -> None:
+        raise error
+
+    define(kind, fail)
+    push(redis)
+    settle(child, redis)
+    assert retried(redis)["error_class"] == error.__name__
+    wait_until(lambda: child.manager.counts() == (1, 1), what="the count")
+
+
+@KINDS
+def test_a_time_limit_ends_it_and_is_a_failure(
+    redis: Redis, child: InProcessChild, kind: str
+) -> None:
+    job = Waiting(kind, timeout=0.05)
+    push(redis, timeout=0.05)
+    settle(child, redis)
+    assert job.cleaned.is_set()
+    assert retried(redis)["error_class"] == "forkq.errors.TimeLimit"
+    assert "its timeout of 0.05 s" in retried(redis)["error_message"]
+    assert job.raised == [{"def": "TimeLimit"}.get(kind, "CancelledError")]
+    assert job.ending == [] if kind == "def" else ["time_limit"]
+
+
+@KINDS
+def test_a_cancel_ends_it_for_good(redis: Redis, redis_server: Server, kind: str) -> None:
+    job = Waiting(kind)
+    with InProcessChild(redis_server.url) as child:
+        push(redis)
+        job.wait()
+        [region] = [one for one in child.manager.regions if one.run is not None]
+        assert region.run is not None
+        assert region.cancel(region.run)
+        settle(child, redis)
+    assert "cancelled" in told(child)
+    assert redis.zcard("retry") == redis.zcard("dead") == 0
+    assert job.raised == [{"def": "Cancelled"}.get(kind, "CancelledError")]
+
+
+@KINDS
+def test_the_stop_cuts_it_short_and_its_lease_stays(
+    redis: Redis, redis_server: Server, kind: str
+) -> None:
+    job = Waiting(kind)
+    with InProcessChild(redis_server.url) as child:
+        push(redis)
+        job.wait()
+        child.manager.quiet()
+        assert child.manager.interrupt() == 1
+        assert job.cleaned.wait(PATIENCE)
+    assert redis.llen(LIST) == 1
+    assert child.manager.counts() == (0, 0)
+    assert job.raised == [{"def": "Shutdown"}.get(kind, "CancelledError")]
+
+
+def test_a_lost_lease_ends_a_coroutine_and_nothing_of_it_counts(
+    redis: Redis, child: InProcessChild
+) -> None:
+    job = Waiting("async def")
+    push(redis)
+    job.wait()
+    [unit] = child.leases.units().values()
+    unit.lost = True
+    child.manager.lose(unit)
+    settle(child, redis)
+    assert job.ending == ["lease_lost"]
+    wait_until(lambda: "interrupted, since another host has the job" in told(child), what="a line")
+    assert child.manager.counts() == (0, 0)
+    assert redis.zcard("retry") == 0
+
+
+@KINDS
+def test_a_neighbour_goes_on(redis: Redis, child: InProcessChild, kind: str) -> None:
+    ran: list[int] = []
+    job = Waiting(kind)
+    define(kind, ran.append, name="Other")
+    push(redis)
+    job.wait()
+    push(redis, 1, **{"class": "Other"})
+    wait_until(lambda: ran, what="the neighbour")
+    job.gate.set()
+    settle(child, redis)
+
+
+@KINDS
+@pytest.mark.parametrize(
+    ("says", "place"), [(forkq.Snooze, "schedule"), (forkq.Dead, "dead"), (forkq.Discard, "")]
+)
+def test_what_it_says_of_itself_is_done(
+    redis: Redis, child: InProcessChild, kind: str, says: Callable[[Any], BaseException], place: str
+) -> None:
+    def say() -> None:
+        raise says(60 if place == "schedule" else "why")
+
+    define(kind, say)
+    push(redis)
+    settle(child, redis)
+    found = [name for name in ("schedule", "retry", "dead") if redis.zcard(name)]
+    assert found == [place] * bool(place)
+
+
+def test_a_plain_function_that_returns_a_coroutine_is_awaited(
+    redis: Redis, child: InProcessChild
+) -> None:
+    """A decorator that knows nothing of async has made it one."""
+    ran: list[int] = []
+
+    async def perform(number: int) -> None:
+        await asyncio.sleep(0)
+        ran.append(number)
+
+    def decorated(number: int) -> object:
+        return perform(number)
+
+    forkq.job(name="Job")(decorated)
+    push(redis, 7)
+    settle(child, redis)
+    assert ran == [7]
+
+
+def test_a_middleware_sees_the_interruption_as_that_of_a_thread(
+    redis: Redis, redis_server: Server
+) -> None:
+    seen: list[str] = []
+
+    @middleware.server.append
+    def notes(job: dict[str, Any], call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except BaseException as error:
+            seen.append(type(error).__name__)
+            raise
+
+    job = Waiting("async def")
+    with InProcessChild(redis_server.url) as child:
+        push(redis)
+        job.wait()
+        child.manager.quiet()
+        child.manager.interrupt()
+        assert job.cleaned.wait(PATIENCE)
+    assert seen == ["Shutdown"]
+
+
+def test_a_job_that_swallows_the_stop_runs_again_all_the_same(
+    redis: Redis, redis_server: Server
+) -> None:
+    begun, swallowed = threading.Event(), threading.Event()
+
+    async def perform() -> None:
+        begun.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(PATIENCE)
+        swallowed.set()
+
+    forkq.job(name="Job")(perform)
+    with InProcessChild(redis_server.url) as child:
+        push(redis)
+        assert begun.wait(PATIENCE)
+        child.manager.quiet()
+        child.manager.interrupt()
+        assert swallowed.wait(PATIENCE)
+    assert redis.llen(LIST) == 1
