@@ -10,6 +10,7 @@ from ..features.cancel.parts import field_of_jid
 from ..features.effects import NONE, Effect, packed
 from ..features.expire.parts import forget
 from ..features.marked import effects_in
+from ..features.unique.tickets import ALL
 from ..limits.patterns import is_pattern
 from ..servers import Server
 from ..store.damage import message
@@ -183,7 +184,7 @@ def apply(
 def _asked(keys: Keys, location: Location, raw: bytes, change: Change) -> Sequence[Effect]:
     """What the features of a job ask when it goes there."""
     if change.to == _NOWHERE:
-        return effects_in(keys, raw, "deleted")
+        return effects_in(keys, raw, "deleted", together_with=ALL)
     if change.to == _DEAD:
         return effects_in(keys, raw, "dead")
     if change.to >= _FIRST_QUEUE and location == "dead":

@@ -65,8 +65,8 @@ class JobRun:
         self.jid = job.get("jid")
         self.marks = job.get(KEY)
         if self.marks is not None and needs_in(self.marks):
-            known = {"class": self.shown_class, "jid": self.jid, KEY: self.marks}
-            self.unit.marked = known
+            queue, known = self.unit.queue_name, {"class": self.shown_class, "jid": self.jid}
+            self.unit.marked = {**known, "queue": queue, KEY: self.marks}
 
     def add_problem(self, error: BaseException, meaning: str) -> None:
         """An error in the app's own hook or payload; logged once the job is settled."""

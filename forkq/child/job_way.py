@@ -65,6 +65,7 @@ from .failure.settle import (
     NeedsNewer,
     NotRun,
     Settler,
+    Unasked,
     Unread,
     Until,
 )
@@ -132,11 +133,13 @@ class JobWay:
         unit = run.unit
         try:
             job = loads(unit.payload or self._settler.read(unit))
-        except (MalformedPayload, Unread) as problem:
+            run.loaded(job)
+            if unit.marked is not None:
+                job = self._newest(run, job)
+        except (MalformedPayload, NotRun) as problem:
             return problem
         if "retry_count" in job:
             _count_from_zero(job)
-        run.loaded(job)
         if run.marks is not None or self._held or self._limits.cancelled:
             if (verdict := self._verdict(run, job)) is not None:
                 return verdict
@@ -147,6 +150,21 @@ class JobWay:
         if "timeout" in job or "hard_timeout" in job or job["class"] in self._timed_classes:
             self._limits.watch(region, run, job)
         return None
+
+    def _newest(self, run: JobRun, job: Payload) -> Payload:
+        """The job that is to be run in the place of the one that was fetched, as a rule that one.
+        Raises NotRun if there is none, or if that is not known."""
+        if needs_newer(run.marks):
+            return job
+        if (said := self._settler.which(run.unit)) == "run":
+            return job
+        if said != "newer":
+            raise EndsUnrun("replaced", is_counted=said == "over")
+        for ended in self._observers.ended:
+            ended(run, "replaced")
+        newest = loads(self._settler.read(run.unit))
+        run.loaded(newest)
+        return newest
 
     def counted_as(self, spec: JobSpec, job: Payload) -> str:
         """The name for the metrics: the class that ActiveJob, say, has wrapped. Payloads could name
@@ -274,12 +292,12 @@ class JobWay:
                 postponed(run)
         elif isinstance(why, EndsUnrun):
             name, jid = name_of(run.job or {}), str(run.jid or "")
-            decision = End(why.outcome, name, unrun=True, jid=jid)
+            decision = End(why.outcome, name, unrun=True, jid=jid, is_counted=why.is_counted)
             self._settler.end(unit, decision, until="queued")
             for ended in self._observers.ended:
                 ended(run, why.outcome)
-        elif isinstance(why, Unread) and self._role != "ordinary":
-            self._settler.return_to_queue(unit)  # elsewhere, or later, it may be read
+        elif isinstance(why, Unasked) or (isinstance(why, Unread) and self._role != "ordinary"):
+            self._settler.return_to_queue(unit)  # elsewhere, or later, Redis may answer
             self._pause(run, _UNREAD_PAUSE)
         elif isinstance(why, MustRunSole):
             self._settler.isolate(unit, last=True)

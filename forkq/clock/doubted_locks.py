@@ -181,7 +181,7 @@ def _moment(sure: bytes) -> float:
 def _without_job(lock: bytes, keys: Keys) -> Call:
     """The call that pushes nothing."""
     call = push_call([], keys)
-    return Call(call.script, (*call.keys, lock, keys.doubted), call.arguments)
+    return Call(call.script, (*call.keys, keys.tickets, lock, keys.doubted), call.arguments)
 
 
 def _job_in(payload: bytes, at: bytes, lock: bytes, keys: Keys) -> EncodedJob | None:

@@ -203,6 +203,24 @@ class _Story:
         frees = f'[1, ["unlock", 2, "{_JID(2)}"]]'
         yield Trial(Call(scripts.EFFECTS_ALONE, [ends, lock], [frees]), 1)
         yield Trial(("HGET", lock, "jid"), None)
+        yield from self._newest(payload)
+
+    def _newest(self, payload: bytes) -> Iterator[Trial]:
+        """At most one job waits: the second push takes the place of the first, and is run."""
+        keys = self._keys
+        [lock, *others] = keys.of_ticket("n", "e")
+        shared = [keys.queues, keys.schedule, keys.retry, keys.marked, self._marked[1]]
+        names = [*shared, keys.tickets, keys.doubted, keys.queue("e"), lock]
+        pushes = [(9, "e", "", 0, payload, _JID(n), _CLASS, _KEPT) for n in (1, 2)]
+        yield Trial(Call(scripts.PUSH_NEWEST, names, [*pushes[0], *pushes[1]]), [1, 1, 1])
+        yield Trial(("HSET", keys.inflight("e"), f"{_OWNER}3", payload), 1)
+        started = [f"{_OWNER}3", _JID(1), _CLASS, _KEPT * 1000, "e", 1]
+        start = Call(scripts.TICKET_START, [keys.inflight("e"), lock, *others], started)
+        yield Trial(start, b"newer")
+        ended = f'[1, ["ticket_ends", 2, "{_JID(2)}", "{_CLASS}", 1000, "e"]]'
+        yield Trial(Call(scripts.EFFECTS_ALONE, [self._marked[1], lock, *others], [ended]), 1)
+        yield Trial(("EXISTS", lock), 0)
+        yield Trial(("DEL", keys.inflight("e")), 1)
 
     def _doubted(self, names: Sequence[str], again: Sequence[Any]) -> Iterator[Trial]:
         """A push meets a doubted lock: its job is found, and then is gone."""

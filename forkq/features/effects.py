@@ -13,16 +13,20 @@ _LONGEST_NAME: Final = 200  # characters of the name of a class
 
 # "unlock": frees the lock if the job has it. "lock": takes it if it is free, or holds it for
 # longer. "uncancel": removes the note that cancels the job. "remember": notes that it has ended so.
+# "ticket_ends", "ticket_waits", "ticket_runs": the same for a job of which at most one waits.
 # The arguments are those that the script says.
-Name: TypeAlias = Literal["unlock", "lock", "uncancel", "remember"]
+Name: TypeAlias = Literal[
+    "unlock", "lock", "uncancel", "remember", "ticket_ends", "ticket_waits", "ticket_runs"
+]
 
 
 class Effect(NamedTuple):
-    """One effect on the one ``key``."""
+    """One effect on the ``key``, and on ``more`` keys behind it."""
 
     name: Name
     key: str
     arguments: tuple[str | int, ...] = ()
+    more: tuple[str, ...] = ()
 
 
 NONE: Final[tuple[Effect, ...]] = ()
@@ -39,6 +43,7 @@ def packed(effects: Sequence[Effect], keys: list[Any], totals: str) -> str:
     for effect in effects:
         keys.append(effect.key)
         made.append([effect.name, len(keys), *effect.arguments])
+        keys += effect.more
     return json.dumps(made)
 
 

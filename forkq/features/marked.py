@@ -8,6 +8,7 @@ which a job ends or goes on.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -15,15 +16,17 @@ import msgspec
 from ..errors import InvalidJob, MalformedPayload, shown
 from ..wire.keys import Keys
 from ..wire.marks import KEY, NEEDS, VERSION, needs_in
-from ..wire.payload import Payload, dumps, encode, loads, loads_head
+from ..wire.payload import DEFAULT_QUEUE, Payload, dumps, encode, loads, loads_head
 from .effects import NONE, Effect, jid_of, name_of
 from .expire import parts as expire
 from .unique import parts as unique
-from .unique.parts import Definition, Unique
+from .unique import tickets
+from .unique.parts import Definition, Lock, Unique
+from .unique.tickets import Marked
 from .ways import BY_NAME
 
 # The end of a job that is neither done nor failed: its outcome in logs and statistics.
-EndOutcome: TypeAlias = Literal["expired", "cancelled", "discarded", "snoozed"]
+EndOutcome: TypeAlias = Literal["expired", "cancelled", "discarded", "snoozed", "replaced"]
 
 # Bytes of JSON that the needs of a job may have: scripts look for them at the end of a payload.
 MOST: Final = 2048
@@ -33,6 +36,7 @@ _TAIL: Final = 8192
 _MOVABLE: Final = frozenset((expire.EXPIRES_AT,))
 # The lowest version of forkq's payloads that knows each need.
 _VERSIONS: Final = {expire.EXPIRES_AT: 1, unique.UNIQUE: 2}
+_OF_TICKETS: Final = 3  # of jobs of which at most one waits
 
 
 class Completed(NamedTuple):
@@ -81,8 +85,20 @@ def at_start(keys: Keys, marked: Payload, waited: float) -> tuple[Effect, ...]:
 
 def while_running(keys: Keys, marked: Payload) -> tuple[Effect, ...]:
     """What the features of a job ask at each beat of the child that runs it."""
-    needs = needs_in(marked.get(KEY))
-    return unique.while_running(keys, needs, jid_of(marked), name_of(marked))
+    return unique.while_running(keys, needs_in(marked.get(KEY)), _marked(marked))
+
+
+def ticket_in(marked: Payload) -> Lock | None:
+    """The lock of a job of which at most one waits; None if the job is no such job."""
+    lock = unique.lock_in(needs_in(marked.get(KEY)))
+    return None if lock is None or lock.kind is None or not jid_of(marked) else lock
+
+
+def start_call(
+    keys: Keys, marked: Payload, lock: Lock, lease: str
+) -> tuple[Sequence[str], Sequence[Any]]:
+    """The keys and the arguments of ticket_start.lua for the job that has this ``lock``."""
+    return tickets.start_call(keys, lock, _marked(marked), lease)
 
 
 def stamped(payload: bytes, after: float, at: float) -> bytes:
@@ -107,23 +123,26 @@ def outcome_at_start(needs: dict[str, Any], at: float) -> EndOutcome | None:
     return "expired" if expire.is_over(needs, at) else None
 
 
-def effects(keys: Keys, job: Payload, way: str, delay: float = 0.0) -> tuple[Effect, ...]:
+def effects(
+    keys: Keys, job: Payload, way: str, delay: float = 0.0, together_with: str = ""
+) -> tuple[Effect, ...]:
     """What must happen in Redis in the very script in which ``job`` takes this ``way``: the name of
-    one in ways.py. ``delay``: in how many seconds the job is due."""
+    one in ways.py. ``delay``: in how many seconds the job is due. ``together_with``: the jid of the
+    job that waits in its place (tickets.py), if that ends, too."""
     needs = needs_in(job.get(KEY))
     if not needs:
         return NONE
-    fate = BY_NAME[way].lock
-    return unique.effects(keys, needs, fate, jid_of(job), name_of(job), delay)
+    marked = _marked(job)._replace(due_in=delay)
+    return unique.effects(keys, needs, BY_NAME[way].lock, marked, together_with)
 
 
-def effects_in(keys: Keys, payload: bytes, way: str) -> tuple[Effect, ...]:
+def effects_in(keys: Keys, payload: bytes, way: str, together_with: str = "") -> tuple[Effect, ...]:
     """``effects`` of the job in ``payload``. What is no job, or not marked, costs next to
     nothing."""
     if _MARK not in payload[-_TAIL:]:
         return NONE
     try:
-        return effects(keys, loads_head(payload), way)
+        return effects(keys, loads_head(payload), way, together_with=together_with)
     except MalformedPayload:
         return NONE
 
@@ -134,10 +153,17 @@ def can_move(needs: dict[str, Any]) -> bool:
     return _MOVABLE.issuperset(needs)
 
 
+def _marked(job: Payload) -> Marked:
+    queue = job.get("queue")
+    return Marked(jid_of(job), name_of(job), queue if type(queue) is str else DEFAULT_QUEUE)
+
+
 def _version(needs: dict[str, Any]) -> int:
     """What a child must know to run a job with these needs. One that another program wrote, and
     that this forkq does not know, is for a newer one."""
-    return max(_VERSIONS.get(name, VERSION + 1) for name in needs)
+    lock = unique.lock_in(needs)
+    lowest = _OF_TICKETS if lock is not None and lock.kind is not None else 1
+    return max(lowest, *(_VERSIONS.get(name, VERSION + 1) for name in needs))
 
 
 def _check_size(job: Payload, needs: dict[str, Any]) -> None:

@@ -38,6 +38,7 @@ WAYS: Final = (
     Way("discarded", ("child",), ends=True, expiry="gone", lock="freed"),
     Way("expired", ("child", "clock"), ends=True, expiry="gone", lock="freed"),
     Way("cancelled", ("child", "clock"), ends=True, expiry="gone", lock="freed"),
+    Way("replaced", ("child", "push"), ends=True, expiry="gone", lock="the newest job's"),
     Way("deleted", ("person",), ends=True, expiry="gone", lock="freed"),
     Way(
         "retried from the dead set", ("person",), ends=False, expiry="forgotten", lock="taken again"

@@ -40,7 +40,7 @@ _BELONGS: Final = tuple(
         (r"-signals$", "list"),
         (r"(queues|paused|processes)$", "set"),
         (
-            r"(schedule|retry|dead|forkq:fetched|forkq:dead:bounds|forkq:marked|forkq:cancelled:ended)$",
+            r"(schedule|retry|dead|forkq:fetched|forkq:dead:bounds|forkq:marked|forkq:tickets|forkq:cancelled:ended)$",
             "zset",
         ),
         (r":\d+:[0-9a-f]{12}(:work(ers)?)?$", "hash"),

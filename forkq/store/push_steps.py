@@ -19,7 +19,7 @@ from .cluster import ELSEWHERE, elsewhere
 from .connection import ResponseError, refused, with_key
 from .redis_py import Command, Packed, exceptions, pack
 from .route import EncodedJob, Wait
-from .scripts import PUSH, Call
+from .scripts import PUSH, PUSH_NEWEST, Call, Script
 
 if TYPE_CHECKING:
     from ..features.unique.parts import Unique
@@ -114,7 +114,7 @@ class Push(msgspec.Struct):
     def _note_each(self, writes: list[Write], replies: Sequence[Any]) -> None:
         for write, reply in zip(writes, replies, strict=True):
             if isinstance(reply, exceptions.NoScriptError) and not _has_load(writes):
-                self._again += ((("SCRIPT", "LOAD", PUSH.text), ()), write)
+                self._again += ((("SCRIPT", "LOAD", _script_of(write).text), ()), write)
             elif isinstance(reply, ResponseError):
                 self._note_refusal(write, reply, again=writes is self._resent)
             elif type(reply) is list:
@@ -223,9 +223,11 @@ def _writes(jobs: Sequence[EncodedJob], keys: Keys) -> list[Write]:
     scheduled: list[str] = []
     queues: dict[str, tuple[list[bytes], list[str]]] = {}
     marked: list[EncodedJob] = []
+    newest: list[EncodedJob] = []  # at most one of each waits
     for job in jobs:
         if job.is_marked:
-            marked.append(job)
+            is_ticket = job.unique is not None and job.unique.is_ticket
+            (newest if is_ticket else marked).append(job)
         elif job.at is not None:
             pairs += (job.at, job.payload)
             scheduled.append(job.jid)
@@ -241,6 +243,8 @@ def _writes(jobs: Sequence[EncodedJob], keys: Keys) -> list[Write]:
         writes.append((("LPUSH", keys.queue(queue), *payloads), jids))
     if marked:
         writes.append((push_call(marked, keys).command, [job.jid for job in marked]))
+    if newest:
+        writes.append(_write_of_newest(newest, keys))
     return writes
 
 
@@ -257,6 +261,26 @@ def push_call(jobs: Sequence[EncodedJob], keys: Keys) -> Call:
     if any(job.unique is not None for job in jobs):
         names.append(keys.doubted)
     return Call(PUSH, names, arguments)
+
+
+def _write_of_newest(jobs: Sequence[EncodedJob], keys: Keys) -> Write:
+    """The call of push_newest.lua that pushes these jobs."""
+    names = [keys.queues, keys.schedule, keys.retry, keys.marked, keys.totals("ends")]
+    names += [keys.tickets, keys.doubted]
+    arguments: list[Any] = []
+    for job in jobs:
+        assert job.unique is not None
+        digest, seconds, name, *_ = job.unique
+        names += (keys.queue(job.queue), keys.unique(digest))
+        at = "" if job.at is None else job.at
+        arguments += (len(names), job.queue, at, job.expires_in or 0, job.payload)
+        arguments += (job.jid, name, seconds)
+    return Call(PUSH_NEWEST, names, arguments).command, [job.jid for job in jobs]
+
+
+def _script_of(write: Write) -> Script:
+    """The script that a command calls."""
+    return PUSH_NEWEST if write[0][1] == PUSH_NEWEST.sha else PUSH
 
 
 def _has_load(writes: Sequence[Write]) -> bool:

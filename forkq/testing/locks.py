@@ -19,7 +19,7 @@ class Locks:
     def take(self, job: EncodedJob, at: float, duplicates: dict[str, str]) -> bool:
         """Whether the job may be pushed at ``at``: it has no lock, or gets it. If not,
         ``duplicates`` has who has it."""
-        if job.unique is None:
+        if job.unique is None or job.unique.is_ticket:  # for the latter see Recorder.add
             return True
         holder, until = self._held.get(job.unique.digest, ("", 0.0))
         if holder not in ("", job.jid) and until > at:
@@ -39,7 +39,7 @@ class Locks:
             self._free(unit, ("start", "end"))
         elif BY_NAME[way].lock == "held" and unit.marked is not None:
             lock = lock_in(needs_in(unit.marked[KEY]))
-            if lock is not None and lock.until == "end":
+            if lock is not None and lock.until == "end" and lock.kind is None:
                 self._held[lock.digest] = unit.marked["jid"], now() + lock.seconds
 
     def _free(self, unit: UnitOfWork, until: tuple[str, ...]) -> None:

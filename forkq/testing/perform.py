@@ -14,7 +14,7 @@ from contextvars import copy_context
 from itertools import count
 from time import monotonic
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import structlog
 
@@ -102,6 +102,10 @@ class _Ends:
         self._jobs.locks.leave(unit, "done")
         return monotonic() - unit.taken
 
+    def which(self, unit: UnitOfWork) -> Literal["run"]:
+        """Says that the job itself is to be run: none waits in the place of another one."""
+        return "run"
+
     def start(self, unit: UnitOfWork, job: Payload) -> None:
         """Notes that the job starts."""
         self._jobs.locks.start(unit)
@@ -117,7 +121,7 @@ class _Ends:
         """Records the job for its retry, or for a newer forkq."""
         self._jobs.locks.leave(unit, way_of(decision))
         retrying = not isinstance(decision, Postpone | Snoozed)
-        self._jobs.add(RecordedJob.of(decision.payload, decision.at, retrying=retrying))
+        self._jobs.add_again(RecordedJob.of(decision.payload, decision.at, retrying=retrying))
 
     def end(self, unit: UnitOfWork, decision: End, *, until: Until) -> None:
         """Notes that the job has ended otherwise, and that no set has it."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from ..errors import shown
+from ..features.marked import ticket_in
 from ..wire.payload import DEFAULT_QUEUE, Payload, dumps, loads
 
 
@@ -44,6 +45,18 @@ class RecordedJob:
     def queue(self) -> str:
         """The queue that the job waits in, or goes to when it is due."""
         return cast("str", self.payload.get("queue") or DEFAULT_QUEUE)
+
+    @property
+    def ticket(self) -> str:
+        """The digest of its lock, if at most one of its kind waits; else ""."""
+        lock = ticket_in(self.payload)
+        return "" if lock is None else lock.digest
+
+    @property
+    def is_latest(self) -> bool:
+        """Whether at most one of its kind runs, too."""
+        lock = ticket_in(self.payload)
+        return lock is not None and lock.kind == "latest"
 
     def __str__(self) -> str:
         arguments = ", ".join(map(shown, self.args))

@@ -25,6 +25,7 @@ class Recorder:
         self._waiting: list[RecordedJob] = []
         self.locks = Locks()
         self._given_up: list[tuple[RecordedJob, BaseException]] = []
+        self._running: list[str] = []  # the locks of the jobs that run inline
         self._at_once = at_once
         self._lock = threading.RLock()
 
@@ -45,7 +46,7 @@ class Recorder:
         for job in fresh:
             self.add(job)
         for job in fresh if self._at_once else ():
-            if job.at is None and self._take(partial(is_, job), 0.0):
+            if job.at is None and self._may_run(job) and self._take(partial(is_, job), 0.0):
                 self._perform_at_once(job)
         return None if wait is None else True
 
@@ -55,8 +56,20 @@ class Recorder:
         payloads = [stamped(job.payload, job.expires_in, at) for job in kept]
         return [RecordedJob.of(raw, job.at) for raw, job in zip(payloads, kept, strict=True)]
 
+    def _may_run(self, job: RecordedJob) -> bool:
+        """Whether no job runs after which this one must wait."""
+        return not (job.is_latest and job.ticket in self._running)
+
     def _perform_at_once(self, job: RecordedJob) -> None:
-        error = self._perform(job)
+        """Performs a job, and then the newest one that was pushed meanwhile, where at most one of
+        these runs."""
+        self._running.append(job.ticket)
+        try:
+            error = self._perform(job)
+        finally:
+            self._running.remove(job.ticket)
+        if job.is_latest and (newest := self._take(lambda one: one.ticket == job.ticket, 0.0)):
+            self._perform_at_once(newest)
         if error is not None:
             self._given_up.clear()  # the caller of the push learns of it
             raise error
@@ -69,9 +82,28 @@ class Recorder:
         )
 
     def add(self, job: RecordedJob) -> None:
-        """Adds ``job`` to those that wait."""
+        """Adds ``job`` to those that wait: in the place of the one before it, where at most one
+        waits."""
         with self._lock:
+            before = self._waiting_like(job)
+            if before is not None and self._waiting[before].at is None and job.at is None:
+                self._waiting[before] = job
+                return
+            if before is not None:
+                del self._waiting[before]
             insort(self._waiting, job, key=_due_time)
+
+    def add_again(self, job: RecordedJob) -> None:
+        """Adds a ``job`` that was run before, unless a newer one waits in its place."""
+        with self._lock:
+            if self._waiting_like(job) is None:
+                self.add(job)
+
+    def _waiting_like(self, job: RecordedJob) -> int | None:
+        """The place of the job that waits, where at most one does."""
+        lock = job.ticket
+        found = (place for place, other in enumerate(self._waiting) if other.ticket == lock)
+        return next(found, None) if lock else None
 
     def give_up(self, job: RecordedJob, error: BaseException) -> None:
         """Notes that ``job`` was given up after ``error``."""

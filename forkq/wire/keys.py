@@ -74,7 +74,7 @@ class Keys:
     def shared(self) -> list[str]:
         """The keys that do not belong to one queue, process or day."""
         sets = [self.queues, self.schedule, self.retry, self.dead, self.processes, self.paused]
-        sets += [self.suspected, self.marked]
+        sets += [self.suspected, self.marked, self.tickets]
         sets += [self.doubted, self.cancelled, self.cancelled_lately]
         counts = [self.stat("processed"), self.stat("failed"), self.ran_twice]
         cron = [self.cron, self.cron_paused, self.cron_last, self.cron_pending]
@@ -133,7 +133,8 @@ class Keys:
     def unique(self, digest: str) -> str:
         """Hash, expiring: the lock of the unique jobs with that digest of class and arguments:
         which job holds it (``jid``, ``class``), since when (``at``), and until when that job is
-        surely there (``sure``; both epoch milliseconds)."""
+        surely there (``sure``; both epoch milliseconds). Where at most one waits, also the newest
+        job (store/scripts/ticket.lua)."""
         return f"{self.prefix}forkq:unique:{digest}"
 
     @property
@@ -142,6 +143,17 @@ class Keys:
         lock after nothing had confirmed it for a minute (clock/doubted_locks.py). AT is the epoch
         second at which it is due ("" for now). Nothing: the lock is only to be freed."""
         return f"{self.prefix}forkq:unique:doubt"
+
+    @property
+    def tickets(self) -> str:
+        """Sorted set by time (epoch milliseconds): the names of the locks that hold a newest job,
+        which waits behind the entry of another one (features/unique/tickets.py)."""
+        return f"{self.prefix}forkq:tickets"
+
+    def of_ticket(self, digest: str, queue: str) -> list[str]:
+        """The lock of a job of which at most one waits, and all that changes with it."""
+        sets = [self.tickets, self.schedule, self.retry, self.totals("ends"), self.queues]
+        return [self.unique(digest), *sets, self.marked, self.queue(queue)]
 
     @property
     def cancelled(self) -> str:

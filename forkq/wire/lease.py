@@ -39,8 +39,8 @@ class UnitOfWork:
     performs the unit, and unset before that. ``lost``: another host took the lease, and gave the
     job back to its queue, because this host seemed lost. ``progress`` is the latest report of the
     job. A large payload is left in Redis: ``payload`` is empty until the processor has read it, and
-    ``left_bytes`` is its size. ``marked``: class, jid and ``forkq`` of a marked job, for what its
-    features ask at its end.
+    ``left_bytes`` is its size. ``marked``: class, jid, ``forkq`` of a marked job, and this
+    queue, for what its features ask at its end.
     """
 
     queue: int

@@ -109,7 +109,8 @@ _UNIQUE_BY: Final = Values(
     "a list of names of arguments, or a function that takes the arguments",
 )
 _ON_DUPLICATE: Final = Values(
-    lambda value: value in ("skip", "raise", "return"), "one of skip, raise, return"
+    lambda value: value in ("skip", "raise", "return", "replace", "latest"),
+    "one of skip, raise, return, replace, latest",
 )
 _CRASHES: Final = Values(
     lambda value: type(value) is int and 1 <= value <= MOST_CRASHES,
@@ -193,9 +194,10 @@ class JobOptions(TypedDict, total=False):
         "The names of the arguments that count for a unique job, or a function of the arguments.",
         "all arguments", _UNIQUE_BY, "forkq.needs.unique_by",
     )]
-    on_duplicate: Annotated[Literal["skip", "raise", "return"], Option(
+    on_duplicate: Annotated[Literal["skip", "raise", "return", "replace", "latest"], Option(
         'What a push does that finds such a job: it returns `""`, raises `forkq.Duplicate`, or '
-        "returns the jid of that job.",
+        "returns the jid of that job; or it [takes the place](unique.md#the-newest-one-counts) of "
+        'the one that waits: `"replace"` beside a run, `"latest"` after it.',
         '`"skip"`', _ON_DUPLICATE, "forkq.needs.on_duplicate",
     )]
     secret: Annotated[bool, Option(
@@ -234,6 +236,8 @@ _PLACED: Final = frozenset(name for name, row in OPTIONS.items() if row.place)
 
 # Those that mean nothing without ``unique_for``.
 _OF_UNIQUE: Final = frozenset(("unique_until", "unique_by", "on_duplicate"))
+# Until when such jobs have their locks.
+_UNTIL_OF: Final = {"replace": "start", "latest": "end"}
 
 _TOO_DEEP = (
     f"args are nested too deeply (more than {DEEPEST} levels), or contain themselves; pass a "
@@ -292,6 +296,7 @@ def placed(job: Mapping[str, Any], options: Mapping[str, Any], name: str) -> Pay
             _put(changed, row.place.split("."), changed.pop(key))
     if not _OF_UNIQUE.isdisjoint(options):
         _check_unique(changed, options, name)
+        check_pair(name, changed["forkq"]["needs"])
     return changed
 
 
@@ -302,6 +307,21 @@ def _check_unique(job: Payload, options: Mapping[str, Any], name: str) -> None:
         raise InvalidJob(
             f"job {name!r}: `{option}` means nothing without `unique_for`; pass both, or neither"
         )
+
+
+def check_pair(name: str, options: Mapping[str, Any]) -> None:
+    """Raises InvalidJob for options of unique jobs of which one cannot have its value beside that
+    of the other."""
+    how, until = options.get("on_duplicate"), options.get("unique_until")
+    wanted = _UNTIL_OF.get(how) if type(how) is str else None
+    if wanted is None or until in (None, wanted):
+        return
+    other = "latest" if wanted == "start" else "replace"
+    also = f', or on_duplicate="{other}"' if until == _UNTIL_OF[other] else ""
+    raise InvalidJob(
+        f"job {name!r}: `on_duplicate` is {how!r}, and `unique_until` is {until!r}: leave "
+        f"`unique_until` out{also}"
+    )
 
 
 def in_places(job: Payload) -> Payload:

@@ -23,7 +23,7 @@ _COMMAND = re.compile(
     r"(?:,\s*(?P<key>(?:[^,()\[\]]|\[[^\[\]]*(?:\[[^\[\]]*\][^\[\]]*)*\]|\([^()]*\))+))?"
 )
 _ENTRY = re.compile(r"KEYS\[[^\[\]]*(?:\[[^\[\]]*\][^\[\]]*)*\]")
-_NAME = re.compile(r"[a-z_]\w*")
+_NAME = re.compile(r"(?:place\.)?[a-z_]\w*")  # `place`: see ticket.lua
 _COMBINED = re.compile(rf"\.\.\s*{_ENTRY.pattern}|{_ENTRY.pattern}\s*(?:\.\.|:(?!match\())")
 # In Lua 5.4 a quotient is a float, which a text shows with a point, and so are 1e3 and 2 ^ 3.
 _LUA_5_4 = re.compile(

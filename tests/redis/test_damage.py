@@ -32,7 +32,7 @@ EVERY: Final[dict[str, tuple[str, ...]]] = {
     "controlled": (), "fetched": (), "ran_twice": (), "leader": (), "leader_left": (), "cron": (),
     "cron_paused": (), "cron_last": (), "cron_pending": (), "dead_bounds": (), "secret": (),
     "parameters": (), "paused_by": (),
-    "cancelled": (), "cancelled_lately": (), "doubted": (),
+    "cancelled": (), "cancelled_lately": (), "doubted": (), "tickets": (),
     "suspected": (), "marked": (), "unique": ("0f",), "moves": (), "arrived": (), "moving": ("x",),
     "held_classes": (), "released_classes": (), "deaths_of_class": ("Boom",),
     "totals": ("jobs",),
@@ -51,7 +51,7 @@ EVERY: Final[dict[str, tuple[str, ...]]] = {
 }  # fmt: skip
 OTHER_MEMBERS: Final = {
     *("prefix", "queue_of", "lists_and_leases", "of_returns", "of_rules"),
-    *("of_suspects", "of_moves", "shared", "works"),
+    *("of_suspects", "of_moves", "of_ticket", "shared", "works"),
 }
 
 WRITE: Final[dict[str, Callable[[Redis, str], Any]]] = {

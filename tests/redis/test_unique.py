@@ -271,7 +271,7 @@ def test_an_option_of_unique_jobs_alone_is_refused(option: str) -> None:
 @pytest.mark.parametrize(
     ("option", "value"),
     [("unique_for", -1), ("unique_for", "x"), ("unique_until", "success"), ("unique_by", []),
-     ("unique_by", "doc"), ("on_duplicate", "replace")],
+     ("unique_by", "doc"), ("on_duplicate", "newest")],
 )  # fmt: skip
 def test_another_value_is_refused_where_it_is_written(option: str, value: Any) -> None:
     with pytest.raises(forkq.InvalidJob, match=f"`{option}` is"):

@@ -13,15 +13,23 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from ...features.cancel import parts as cancel
-from ...features.effects import NONE, Effect, packed
-from ...features.marked import at_start, effects
+from ...features.effects import NONE, Effect, name_of, packed
+from ...features.marked import at_start, effects, start_call, ticket_in
 from ...runtime.log import LogOnce
 from ...store.connection import Call, RedisConnection, ResponseError, damaged_among
 from ...store.damage import DAMAGED_FEATURE, about
 from ...store.dead_set import DeadSetLimits
 from ...store.outage import Backoff, Outage
 from ...store.redis_py import exceptions
-from ...store.scripts import EFFECTS_ALONE, END, ISOLATE, LEASE_RETURN, RETRY, Script
+from ...store.scripts import (
+    EFFECTS_ALONE,
+    END,
+    ISOLATE,
+    LEASE_RETURN,
+    RETRY,
+    TICKET_START,
+    Script,
+)
 from ...wire import lease
 from ...wire.keys import Keys
 from ...wire.lease import UnitOfWork
@@ -121,7 +129,7 @@ class Ends:
         asked = self._effects(unit, way_of(decision), decision.at)
         if isinstance(decision, Snoozed) or asked:
             names.append(keys.totals("ends"))
-            arguments += ["snoozed", decision.name] if isinstance(decision, Snoozed) else ["", ""]
+            arguments += _counted_as(decision, unit)
         call = self._call(RETRY, names, arguments, asked)
         return Ending(unit, later, lambda: call, len(decision.payload))
 
@@ -156,9 +164,10 @@ class Ends:
         """Drops the lease, and counts the outcome. A job that was not run gives back what it cost
         the rate of its queue; the note of one that was cancelled is removed."""
         outcome, asked = decision.outcome, self._effects(unit, decision.outcome)
+        counts_as = "" if decision.is_counted else outcome
         if outcome == "cancelled":
             asked = (*asked, *cancel.effects(self.keys, decision.jid))
-        return self._end(unit, (outcome, decision.name, int(decision.unrun)), asked, "end")
+        return self._end(unit, (counts_as, decision.name, int(decision.unrun)), asked, "end")
 
     def return_to_queue(self, unit: UnitOfWork) -> Ending:
         """Returns the job to the head of its queue, or of its suspects."""
@@ -174,6 +183,16 @@ class Ends:
         after it came to its queue; None if they ask nothing."""
         asked = NONE if unit.marked is None else at_start(self.keys, unit.marked, waited)
         return self._call(EFFECTS_ALONE, [], (), asked) if asked else None
+
+    def ticket_start(self, unit: UnitOfWork) -> Call | None:
+        """The call that asks which job is to be run by this unit; None if it is its own, as most
+        are."""
+        marked = unit.marked
+        lock = None if marked is None else ticket_in(marked)
+        if marked is None or lock is None:
+            return None
+        keys, arguments = start_call(self.keys, marked, lock, self._lease(unit))
+        return Call(TICKET_START, keys, arguments)
 
     def _end(
         self, unit: UnitOfWork, how: Sequence[object], asked: Sequence[Effect], kind: str
@@ -197,6 +216,13 @@ class Ends:
 
     def _lease(self, unit: UnitOfWork) -> str:
         return lease.lease(self.identity, unit.sequence)
+
+
+def _counted_as(decision: Retry, unit: UnitOfWork) -> tuple[str, str]:
+    """The outcome that the statistics note of a job that runs again, "" if none; and its class."""
+    if isinstance(decision, Snoozed):
+        return "snoozed", decision.name
+    return "", name_of(unit.marked or {})
 
 
 def way_of(decision: Retry) -> str:

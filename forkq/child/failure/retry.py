@@ -92,12 +92,13 @@ class Drop:
 @dataclass(frozen=True, slots=True)
 class End:
     """It ends otherwise, by one of its features. ``name``: its class. ``unrun``: it was not run.
-    ``jid``: of one that was cancelled."""
+    ``jid``: of one that was cancelled. ``is_counted``: the statistics have this end already."""
 
     outcome: EndOutcome
     name: str
     unrun: bool = False
     jid: str = ""
+    is_counted: bool = False
 
 
 Decision: TypeAlias = "Retry | Bury | Drop | End"

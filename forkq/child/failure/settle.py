@@ -11,6 +11,7 @@ from typing import Final, Literal, TypeAlias
 
 from ...errors import MalformedPayload
 from ...features.marked import EndOutcome
+from ...features.unique.tickets import Start
 from ...store.connection import ConnectionLost, RedisError
 from ...store.pool import RedisPool
 from ...wire import lease
@@ -54,11 +55,16 @@ class NeedsNewer(NotRun):
 
 
 class EndsUnrun(NotRun):
-    """The job ends without a run."""
+    """The job ends without a run. ``is_counted``: the statistics have this end already."""
 
-    def __init__(self, outcome: EndOutcome) -> None:
+    def __init__(self, outcome: EndOutcome, *, is_counted: bool = False) -> None:
         super().__init__(outcome)
         self.outcome = outcome
+        self.is_counted = is_counted
+
+
+class Unasked(NotRun):
+    """Redis did not say whether this job is to be run, or another one in its place."""
 
 
 class Unread(NotRun):
@@ -99,6 +105,25 @@ class Settler:
         if call is not None:
             with suppress(RedisError), self._pool.connection() as connection:
                 connection.script(call.script, call.keys, call.arguments)
+
+    def which(self, unit: UnitOfWork) -> Start:
+        """Which job is to be run by this unit, which has the job that was fetched (tickets.py).
+        Raises Unasked if Redis does not say."""
+        call = self._ends.ticket_start(unit)
+        if call is None:
+            return "run"
+        try:
+            with self._pool.connection() as connection:
+                said: Start = connection.script(call.script, call.keys, call.arguments).decode()
+        except RedisError as error:
+            raise Unasked(str(error)) from error
+        if said == "gone":  # another process has the job
+            unit.lost = True
+            raise Unasked("its lease is gone")
+        if said == "newer":
+            unit.payload = b""
+            unit.left_bytes = 0
+        return said
 
     def done(self, unit: UnitOfWork) -> float:
         """Acknowledges a marked job with the next exchange. Returns the seconds since it was

@@ -210,6 +210,7 @@ class CronEnqueuer:
         more: list[object] = [line, history.KEEP, history.EXPIRES, *pushed, refusal]
         if lock is not None:
             keys += (self._keys.totals("ends"), self._keys.unique(lock.digest), self._keys.doubted)
+            keys += (self._keys.tickets, self._keys.schedule, self._keys.retry)
             more += (lock.name, lock.seconds, lock.kind)
         outcome, detail = self._connection.script(CRON_TICK, keys, (entry.name, tick, *more))
         return outcome, detail

@@ -17,17 +17,19 @@ from ...wire.keys import Keys
 from ...wire.marks import KEY, NEEDS, needs_in
 from ...wire.payload import UNWRITABLE, Payload
 from ...wire.times import LONGEST_SECONDS
-from ...wire.validation import OPTIONS
+from ...wire.validation import OPTIONS, check_pair
 from ..effects import NONE, Effect, name_of
+from . import tickets
+from .tickets import Kind, Marked
 
 UNIQUE: Final = "unique"
 # Until when a job holds its lock: "end": however it ends; "start": it is run; "expiry": its time is
 # over, however the job ends.
 Until: TypeAlias = Literal["end", "start", "expiry"]
 # What becomes of the lock: "freed", "held" for its time from now on, "taken again" if it is free.
-Fate: TypeAlias = Literal["kept", "freed", "held", "taken again", "by TTL"]
+Fate: TypeAlias = Literal["kept", "freed", "held", "taken again", "the newest job's", "by TTL"]
 # What a push does that finds the lock taken.
-OnDuplicate: TypeAlias = Literal["skip", "raise", "return"]
+OnDuplicate: TypeAlias = Literal["skip", "raise", "return", "replace", "latest"]
 _OPTIONS: Final = ("unique_for", "unique_until", "unique_by", "on_duplicate")
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
@@ -40,11 +42,18 @@ _LONGEST_DIGEST: Final = 64
 
 
 class Lock(NamedTuple):
-    """The lock of one job: the ``digest`` in its name, and for how many ``seconds`` it is held."""
+    """The lock of one job: the ``digest`` in its name, and for how many ``seconds`` it is held.
+    ``kind`` says what a push does where at most one job waits (tickets.py)."""
 
     digest: str
     seconds: float
     until: Until
+    kind: Kind | None = None
+
+    @property
+    def held_for(self) -> float:
+        """For how many seconds it is held at least."""
+        return self.seconds if self.kind is None else max(tickets.LIVES, self.seconds)
 
     def effect(
         self, keys: Keys, jid: str, name: str, delay: float = 0.0, least: float = 0.0
@@ -66,17 +75,18 @@ def lock_in(needs: Mapping[str, Any]) -> Lock | None:
     is_number = isinstance(seconds, int | float) and type(seconds) is not bool
     if not is_number or not 0 < seconds <= LONGEST_SECONDS or until not in _UNTIL:  # type: ignore[operator]
         return None
-    return Lock(digest, float(seconds), until)  # type: ignore[arg-type]
+    return Lock(digest, float(seconds), until, tickets.kind_in(found))  # type: ignore[arg-type]
 
 
 def effects(
-    keys: Keys, needs: Mapping[str, Any], fate: Fate, jid: str, name: str, delay: float = 0.0
+    keys: Keys, needs: Mapping[str, Any], fate: Fate, job: Marked, together_with: str = ""
 ) -> tuple[Effect, ...]:
-    """What becomes of the lock of the job ``jid`` of the class ``name``. ``delay``: in how many
-    seconds the job is due."""
-    lock = lock_in(needs)
+    """What becomes of the lock of the ``job``. ``together_with``: see ``tickets.effects``."""
+    lock, (jid, name, _, delay) = lock_in(needs), job
     if lock is None or lock.until == "expiry" or not jid:
         return NONE
+    if lock.kind is not None:
+        return tickets.effects(keys, lock, fate, job, together_with)
     if fate == "freed":
         return (Effect("unlock", keys.unique(lock.digest), (jid,)),)
     if fate == "taken again" or (fate == "held" and lock.until == "end"):
@@ -90,20 +100,22 @@ def at_start(
     """What becomes of the lock when the job starts, ``waited`` seconds after it came to its
     queue."""
     lock = lock_in(needs)
-    if lock is None or not jid or lock.until == "expiry":
+    if lock is None or not jid or lock.until == "expiry" or lock.kind is not None:
         return NONE
     if lock.until == "start":
         return (Effect("unlock", keys.unique(lock.digest), (jid,)),)
     lapses_soon = waited + _SOON > lock.seconds
-    return while_running(keys, needs, jid, name) if lapses_soon else NONE
+    return (lock.effect(keys, jid, name, least=_LEAST_HELD),) if lapses_soon else NONE
 
 
-def while_running(keys: Keys, needs: Mapping[str, Any], jid: str, name: str) -> tuple[Effect, ...]:
+def while_running(keys: Keys, needs: Mapping[str, Any], job: Marked) -> tuple[Effect, ...]:
     """What holds the lock of a job that runs."""
     lock = lock_in(needs)
-    if lock is None or not jid or lock.until != "end":
+    if lock is None or not job.jid or lock.until != "end":
         return NONE
-    return (lock.effect(keys, jid, name, least=_LEAST_HELD),)
+    if lock.kind is not None:
+        return tickets.while_running(keys, lock, job)
+    return (lock.effect(keys, job.jid, job.name, least=_LEAST_HELD),)
 
 
 class Unique(NamedTuple):
@@ -119,10 +131,17 @@ class Unique(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """The letter that push.lua has for it."""
+        """The letter that push.lua and cron_tick.lua have for it."""
+        if self.is_ticket:
+            return "n"
         if self.until == "expiry":
             return "e"
         return "f" if self.on_duplicate == "raise" else "p"
+
+    @property
+    def is_ticket(self) -> bool:
+        """Whether at most one of these jobs waits (tickets.py)."""
+        return self.on_duplicate in tickets.KINDS
 
 
 class Definition(Protocol):
@@ -143,12 +162,18 @@ def ask(job: Payload, needs: dict[str, Any], definition: Definition | None) -> U
     how: OnDuplicate = given.get("on_duplicate", "skip")
     if not given.get("unique_for"):
         lock = lock_in(needs)  # a payload that is pushed again
-        return None if lock is None else Unique(lock.digest, lock.seconds, name, how, lock.until)
+        if lock is None:
+            return None
+        return Unique(lock.digest, lock.held_for, name, lock.kind or how, lock.until)
     _check(job["class"], given)
-    made = digest(job, name, given.get("unique_by"), definition)
-    lock = Lock(made, float(given["unique_for"]), given.get("unique_until", "end"))
+    kind = tickets.kind_of(how)
+    made = digest(job, name, given.get("unique_by"), definition, kind)
+    until = given.get("unique_until", "start" if kind == "replace" else "end")
+    lock = Lock(made, float(given["unique_for"]), until, kind)
     needs[UNIQUE] = {"lock": made, "for": lock.seconds, "until": lock.until}
-    return Unique(made, lock.seconds, name, how, lock.until)
+    if kind is not None:
+        needs[UNIQUE]["on"] = kind
+    return Unique(made, lock.held_for, name, how, lock.until)
 
 
 def _check(job: str, given: Mapping[Any, Any]) -> None:
@@ -156,6 +181,7 @@ def _check(job: str, given: Mapping[Any, Any]) -> None:
     for option, value in given.items():
         if not (row := OPTIONS[option]).values.fits(value):
             raise row.refusal(job, option, value)
+    check_pair(job, given)
 
 
 def with_lock(job: Payload, definition: Definition | None) -> Payload:
@@ -169,12 +195,18 @@ def with_lock(job: Payload, definition: Definition | None) -> Payload:
 
 
 def digest(
-    job: Payload, name: str, by: Sequence[str] | Callable[..., Any] | None, known: Definition | None
+    job: Payload,
+    name: str,
+    by: Sequence[str] | Callable[..., Any] | None,
+    known: Definition | None,
+    kind: Kind | None = None,
 ) -> str:
     """The digest over class and arguments, or over what ``by`` makes of these. The same arguments
-    have the same, whether they are given by position, by name, or by a default."""
+    have the same, whether they are given by position, by name, or by a default. Locks of another
+    ``kind`` have another one: no script knows two kinds."""
+    counted = _what_counts(job, by, known)
     try:
-        text = _encode([name, _what_counts(job, by, known)])
+        text = _encode([name, counted] if kind is None else [name, counted, kind])
     except UNWRITABLE as error:
         raise InvalidJob(
             f"job {shown(job['class'])}: what makes it unique cannot be written as JSON ({error}); "

@@ -3,7 +3,7 @@
 -- KEYS  [1] last ticks   [2] jids of the latest jobs   [3] the entry's runs   [4] definitions
 --       [5] the set of queue names   [6] the queue's list   [7] the queues with marked jobs
 --       of a unique job: [8] how jobs have ended   [9] its lock   [10] the pushes that have met a doubted
---       lock
+--       lock   [11] the locks with a newest job   [12] the schedule   [13] the retry set
 -- ARGV  [1] name   [2] the tick, whole epoch seconds
 --       [3] a line for the runs   [4] how many lines to keep   [5] seconds until the runs expire
 --       [6] payload; '' enqueues nothing and only records the tick   [7] its jid   [8] its queue
@@ -11,7 +11,7 @@
 --       [10] jid of a latest job that is known to be gone
 --       [11] a line for the runs if the queue refuses the job
 --       of a unique job: [12] its class   [13] for how many seconds it has the lock   [14] the letter that
---       push.lua has for the lock
+--       push.lua has for the lock; 'n' where at most one job waits (ticket_push.lua)
 -- Returns a pair: 'enqueued' or 'noted' and the tick; 'late' and the last tick that is done;
 --         'duplicate' and the jid of the job that has the lock, 'pending' and the jid that may still run, or 'gone' if the definition is gone (the
 --         script changed nothing); 'refused' and the reason.
@@ -21,10 +21,13 @@
 -- The HDEL of nothing is for a full server: see retry.lua. The runs hold JSON lines, newest first;
 -- forkq/cron/history.py describes them.
 
+local unpack = table.unpack or unpack -- Lua 5.4 has the former
+
 --- @include "marked"
 --- @include "ended"
 --- @include "lock"
 --- @include "doubt"
+--- @include "ticket_push"
 
 local name, tick = ARGV[1], tonumber(ARGV[2])
 local last = tonumber(redis.call('HGET', KEYS[1], name) or '')
@@ -38,11 +41,21 @@ if pushes and ARGV[9] == 'skip' then
   if type(latest) == 'string' and latest ~= ARGV[10] then return { 'pending', latest } end
 end
 
-local holder = pushes and KEYS[9] and holder_of(KEYS[9])
+local newest = ARGV[14] == 'n'
+local holder = pushes and KEYS[9] and not newest and holder_of(KEYS[9])
 if type(holder) == 'string' and holder ~= '' and holder ~= ARGV[7] then
   count_end(KEYS[8], 'duplicate', ARGV[12])
   note_if_doubted(KEYS[10], KEYS[9], '', ARGV[14] ~= 'f' and ARGV[6])
   return { 'duplicate', holder }
+end
+
+local function push()
+  if not newest then return redis.pcall('LPUSH', KEYS[6], ARGV[6]) end
+  local place = { totals = KEYS[8], lock = KEYS[9], doubted = KEYS[10], index = KEYS[11] }
+  place.schedule, place.retry = KEYS[12], KEYS[13]
+  local job = { payload = ARGV[6], jid = ARGV[7], queue = ARGV[8], class = ARGV[12], at = '' }
+  job.milliseconds = 1000 * ARGV[13]
+  return push_newest(place, job, function() return refusal_of('LPUSH', KEYS[6], ARGV[6]) or 1 end)
 end
 
 redis.call('HDEL', KEYS[1], '')
@@ -50,7 +63,7 @@ redis.call('HSET', KEYS[1], name, ARGV[2])
 
 local outcome, detail, line = 'noted', ARGV[2], ARGV[3]
 if pushes then
-  local pushed = redis.pcall('LPUSH', KEYS[6], ARGV[6])
+  local pushed = push()
   if type(pushed) == 'table' and pushed.err then
     outcome, detail, line = 'refused', pushed.err, ARGV[11]
   else

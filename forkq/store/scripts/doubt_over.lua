@@ -1,12 +1,13 @@
 -- Frees a lock whose job is gone, and pushes the job that has met it.
 --
--- KEYS  those of push.lua for one unique job; without a job to push: its first four, the lock, and the pushes
---       that have met a doubted lock
+-- KEYS  those of push.lua for one unique job; without a job to push: its first four, the locks with a newest
+--       job, the lock, and the pushes that have met a doubted lock
 -- ARGV  those of push.lua   then: the jid that has the lock, its `sure` when the search began, and the note
 --       of the push
 -- Returns what push.lua does. Nothing, and changes nothing, if the note or the lock has changed since: a
 -- newer push has met the lock, or its job has confirmed it.
 
+local unpack = table.unpack or unpack -- Lua 5.4 has the former
 local lock, notes = KEYS[#KEYS - 1], KEYS[#KEYS]
 local note, sure, jid = table.remove(ARGV), table.remove(ARGV), table.remove(ARGV)
 local digest = lock:match('[^:]*$')
@@ -15,6 +16,17 @@ if redis.call('HGET', notes, digest) ~= note then return nil end
 local has = redis.call('HMGET', lock, 'jid', 'sure')
 if has[1] ~= jid or (has[2] or '') ~= sure then return nil end
 redis.call('HDEL', notes, digest)
+
+--- @include "ticket"
+
+-- Where at most one job waits, the lock has the newest one itself. The schedule leads it to its queue.
+local found = ticket_of(lock)
+if found.next and found.next ~= '' then
+  local place = { lock = lock, index = KEYS[5], schedule = KEYS[2] }
+  local class, milliseconds = redis.call('HGET', lock, 'class'), redis.call('PTTL', lock)
+  enter_newest(place, found, { class = class, milliseconds = milliseconds })
+  return { 1, 1 }
+end
 redis.call('DEL', lock)
 
 --- @include "push"

@@ -11,6 +11,7 @@ local effect_kinds, damaged_keys = {}, {}
 
 --- @include "effects/lock"
 --- @include "effects/cancel"
+--- @include "effects/ticket"
 
 local function look_at(text)
   if not text or text == '' then return {} end
@@ -24,6 +25,7 @@ local function look_at(text)
       found.damaged = true
     else
       found[#found + 1] = { effect, reply }
+      found.is_replaced = found.is_replaced or type(reply) == 'table' and reply.is_replaced
     end
   end
   return found

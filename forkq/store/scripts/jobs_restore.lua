@@ -34,6 +34,7 @@ for i = #kept - 1, 1, -2 do
   local looks = look_at(ARGV[3 + (i + 1) / 2])
   if ARGV[1] == 'set' then
     redis.call('ZADD', KEYS[2], 'NX', kept[i], kept[i + 1])
+    set_entry = { state_in(KEYS[2]), kept[i + 1] }
   else
     to_list(kept[i], kept[i + 1])
   end

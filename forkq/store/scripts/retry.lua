@@ -26,10 +26,12 @@ local damaged = type(leased) == 'table' and leased.err and leased.err:find('WRON
 if leased ~= 1 and not damaged then return leased end
 local effects = look_at(ARGV[7])
 if not damaged then redis.call('HDEL', KEYS[1], '') end -- raises where the user may not remove
-redis.call('ZADD', KEYS[2], ARGV[2], ARGV[3])
+if not effects.is_replaced then redis.call('ZADD', KEYS[2], ARGV[2], ARGV[3]) end
+set_entry = { state_in(KEYS[2]), ARGV[3] }
 write(effects)
 if not damaged then redis.call('HDEL', KEYS[1], ARGV[1]) end
 redis.call('DEL', KEYS[3]) -- wakes the children that wait for a permit (fetch.lua)
 if ARGV[4] == '1' then give_token_back(KEYS[4]) end
-if ARGV[5] and ARGV[5] ~= '' then count_end(KEYS[5], ARGV[5], ARGV[6]) end
+local outcome = effects.is_replaced and 'replaced' or ARGV[5]
+if outcome and outcome ~= '' then count_end(KEYS[5], outcome, ARGV[6]) end
 return with_damaged_keys(1)

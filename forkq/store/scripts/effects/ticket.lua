@@ -1,0 +1,63 @@
+-- Part of effects.lua: the effects on the lock of a job of which at most one waits (ticket.lua). Each has the
+-- number of its first key, the job's jid, its class, milliseconds, and its queue.
+
+--- @include "ticket"
+
+local set_entry -- the script sets it: of a job that goes to a set, its state there, and the member
+
+local function state_in(set) return set:find('schedule$') and 'scheduled' or 'retrying' end
+
+local function job_of(effect)
+  return { jid = effect[3], class = effect[4], milliseconds = effect[5], queue = effect[6] }
+end
+
+-- The job has ended. The newest one, if it waits, gets an entry of its own; unless the effect has its jid, or
+-- '*': then it ends together with this job.
+effect_kinds.ticket_ends = {
+  look = function(lock) return ticket_of(lock) end,
+  write = function(lock, effect, found)
+    if found.jid ~= effect[3] then return true end
+    local place, also = place_of(effect[2]), effect[7]
+    if found.next and found.next ~= '' and also ~= '*' and also ~= found.next_jid then
+      enter_newest(place, found, job_of(effect))
+    else
+      free_ticket(place)
+    end
+    return true
+  end,
+}
+
+-- The job waits again. A newest one that waits goes before it, and the job ends.
+effect_kinds.ticket_waits = {
+  look = function(lock, effect)
+    local found = ticket_of(lock)
+    found.is_replaced = found.jid and found.jid ~= effect[3] or found.next and found.next ~= ''
+    return found
+  end,
+  write = function(_, effect, found)
+    local place, job = place_of(effect[2]), job_of(effect)
+    if found.jid and found.jid ~= job.jid then return false end
+    if found.is_replaced then
+      enter_newest(place, found, job)
+    elseif set_entry then
+      take_ticket(place, job, unpack(set_entry))
+    else
+      take_ticket(place, job, 'queued')
+    end
+    return true
+  end,
+}
+
+-- The job runs, and holds its lock for longer.
+effect_kinds.ticket_runs = {
+  look = function(lock) return ticket_of(lock) end,
+  write = function(lock, effect, found)
+    local job = job_of(effect)
+    if not found.jid then take_ticket(place_of(effect[2]), job, 'running') end
+    if found.jid == job.jid then
+      confirm_ticket(lock)
+      hold_ticket(lock, job.milliseconds)
+    end
+    return true
+  end,
+}

@@ -1,0 +1,188 @@
+"""At most one job waits: a push takes its place (`on_duplicate` is "replace" or "latest")."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from redis import Redis
+
+import forkq
+from forkq import api, middleware, registry
+from tests.redis.in_process_child import InProcessChild
+from tests.redis.in_process_clock import InProcessClock
+from tests.support.server import Server
+from tests.support.waiting import wait_until
+
+QUEUE, ENDS, INFLIGHT = "queue:default", "forkq:totals:ends", "{queue:default}:inflight"
+ran: list[Any] = []
+failing: set[int] = set()
+gate = threading.Event()
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(registry, "_jobs", {})
+    monkeypatch.setattr(middleware, "client", middleware.Chain())
+    monkeypatch.setattr(middleware, "pushes", middleware.Chain())
+    ran.clear()
+    failing.clear()
+    gate.clear()
+    yield
+    gate.set()
+
+
+def index(on_duplicate: Any = "latest", **options: Any) -> Any:
+    """A job of which version 0 runs until the gate is open."""
+
+    def perform(doc: int, version: int = 1) -> None:
+        job = forkq.current_job()
+        assert job is not None
+        ran.append((doc, version, job.jid))
+        if version == 0:
+            gate.wait(30)
+        if version in failing:
+            raise ValueError(version)
+
+    registry._jobs.pop("Index", None)
+    made = {"unique_for": 60, "unique_by": ["doc"], "on_duplicate": on_duplicate, **options}
+    return forkq.job(name="Index", **made)(perform)
+
+
+def lock_of(redis: Redis) -> dict[str, str]:
+    """What stands in the one lock; nothing if there is none."""
+    found: Any = redis.keys("forkq:unique:*")
+    if not found:
+        return {}
+    [lock] = found
+    fields: Any = redis.hgetall(lock)
+    return {key.decode(): value.decode() for key, value in fields.items()}
+
+
+def ends(redis: Redis) -> dict[str, int]:
+    found: Any = redis.hgetall(ENDS)
+    return {key.decode(): int(value) for key, value in found.items()}
+
+
+def nothing_is_left(redis: Redis) -> bool:
+    return not redis.exists(QUEUE, INFLIGHT, "schedule", "retry", "forkq:tickets") and not lock_of(
+        redis
+    )
+
+
+@pytest.mark.parametrize("how", ["replace", "latest"])
+def test_the_newest_job_runs_in_the_place_of_the_first(
+    client: forkq.Client, redis: Redis, redis_server: Server, how: str
+) -> None:
+    job = index(how)
+    other = forkq.job(name="Other")(lambda: ran.append("other"))
+    jids = [job.perform_async(7, 1)]
+    other.perform_async()
+    jids += [job.perform_async(7, version) for version in (2, 3)]
+    assert len(set(jids)) == 3
+    assert redis.llen(QUEUE) == 2
+    assert ends(redis) == {"Index|replaced": 2}
+    with InProcessChild(redis_server.url, concurrency=1) as child:
+        wait_until(lambda: nothing_is_left(redis), what="the ends")
+    assert ran == [(7, 3, jids[2]), "other"]
+    assert ends(redis) == {"Index|replaced": 2}
+    told = [more["jid"] for _, event, more in child.log.lines if event == "replaced"]
+    assert told == jids[:1]
+
+
+def test_latest_waits_until_the_one_that_runs_has_ended(
+    client: forkq.Client, redis: Redis, redis_server: Server
+) -> None:
+    job = index()
+    first = job.perform_async(7, 0)
+    with InProcessChild(redis_server.url, concurrency=2):
+        wait_until(lambda: ran, what="the start")
+        jids = [job.perform_async(7, version) for version in (1, 2, 3)]
+        assert redis.llen(QUEUE) == 0
+        assert lock_of(redis)["next_jid"] == jids[2]
+        assert job.perform_async(8, 1)  # another document
+        wait_until(lambda: len(ran) == 2, what="the other document")
+        gate.set()
+        wait_until(lambda: nothing_is_left(redis), what="the ends")
+    assert ran == [(7, 0, first), (8, 1, ran[1][2]), (7, 3, jids[2])]
+    assert ends(redis) == {"Index|replaced": 2}
+
+
+def test_replace_lets_one_wait_while_another_runs(
+    client: forkq.Client, redis: Redis, redis_server: Server
+) -> None:
+    job = index("replace")
+    first = job.perform_async(7, 0)
+    with InProcessChild(redis_server.url, concurrency=1):
+        wait_until(lambda: ran, what="the start")
+        jids = [job.perform_async(7, version) for version in (1, 2)]
+        assert redis.llen(QUEUE) == 1
+        gate.set()
+        wait_until(lambda: nothing_is_left(redis), what="the ends")
+    assert ran == [(7, 0, first), (7, 2, jids[1])]
+
+
+@pytest.mark.parametrize("how", ["replace", "latest"])
+def test_a_scheduled_job_is_replaced_with_its_time(
+    client: forkq.Client, redis: Redis, redis_server: Server, how: str
+) -> None:
+    job = index(how)
+    job.perform_in(900, 7, 1)
+    later = job.perform_in(1800, 7, 2)
+    [entry] = api.ScheduledSet()
+    assert (entry.jid, entry.args) == (later, [7, 2])
+    now = job.perform_async(7, 3)
+    assert not redis.exists("schedule")
+    [queued] = api.Queue("default")
+    assert queued.jid == now
+    again = job.perform_in(1800, 7, 4)  # its ticket is in the queue, and goes to the schedule
+    with InProcessChild(redis_server.url):
+        wait_until(lambda: redis.zcard("schedule") and not redis.exists(INFLIGHT), what="the move")
+    [entry] = api.ScheduledSet()
+    assert (entry.jid, entry.args, ran) == (again, [7, 4], [])
+    assert ends(redis) == {"Index|replaced": 3}
+
+
+@pytest.mark.parametrize("how", ["replace", "latest"])
+def test_a_push_goes_before_the_retry_of_a_failed_job(
+    client: forkq.Client, redis: Redis, redis_server: Server, how: str
+) -> None:
+    failing.add(1)
+    job = index(how)
+    job.perform_async(7, 1)
+    with InProcessChild(redis_server.url):
+        wait_until(lambda: redis.zcard("retry"), what="the retry")
+        second = job.perform_async(7, 2)
+        wait_until(lambda: nothing_is_left(redis), what="the ends")
+    assert [each[1:] for each in ran[1:]] == [(2, second)]
+    assert ends(redis) == {"Index|replaced": 1}
+
+
+def test_a_job_that_fails_while_a_newer_one_waits_is_not_retried(
+    client: forkq.Client, redis: Redis, redis_server: Server
+) -> None:
+    failing.add(0)
+    job = index()
+    job.perform_async(7, 0)
+    with InProcessChild(redis_server.url):
+        wait_until(lambda: ran, what="the start")
+        job.perform_async(7, 2)
+        gate.set()
+        wait_until(lambda: nothing_is_left(redis), what="the ends")
+    assert [version for _, version, _ in ran] == [0, 2]
+    assert ends(redis) == {"Index|replaced": 1}
+
+
+def test_the_newest_job_goes_to_its_own_queue(
+    client: forkq.Client, redis: Redis, redis_server: Server
+) -> None:
+    job = index()
+    job.perform_async(7, 1)
+    jid = job.set(queue="other").perform_async(7, 2)
+    with InProcessChild(redis_server.url), InProcessClock(redis_server.url):
+        wait_until(lambda: redis.llen("queue:other"), what="the move")
+    [raw] = redis.lrange("queue:other", 0, -1)
+    assert (json.loads(raw)["jid"], ran) == (jid, [])
