@@ -58,8 +58,9 @@ from .version import __version__
 from .wire.payload import Payload
 
 if TYPE_CHECKING:
-    from . import api
+    from . import api, cursors
     from .api import Queue, cancel, is_alive
+    from .iterable import IterableJob
 
 __all__ = [
     "DISCARD",
@@ -78,6 +79,7 @@ __all__ = [
     "ForkqError",
     "InvalidJob",
     "InvalidSchedule",
+    "IterableJob",
     "Job",
     "JobContext",
     "Middleware",
@@ -101,6 +103,7 @@ __all__ = [
     "cancel",
     "configure",
     "current_job",
+    "cursors",
     "every",
     "is_alive",
     "is_leader",
@@ -116,9 +119,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Loads ``api`` when it is first used: it needs a Redis library."""
-    if name == "api":
-        return importlib.import_module(".api", __name__)
+    """Loads at first use what few programs need; ``api`` needs a Redis library."""
+    if name in {"api", "cursors"}:
+        return importlib.import_module(f".{name}", __name__)
+    if name == "IterableJob":
+        return importlib.import_module(".iterable", __name__).IterableJob
     if name in {"Queue", "cancel", "is_alive"}:
         return getattr(importlib.import_module(".api", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

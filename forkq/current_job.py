@@ -29,8 +29,9 @@ class CurrentJob:
     job starts, and ``asyncio.to_thread``, have that of the job.
     """
 
-    __slots__ = ("_ending", "_unit", "log_minute", "payload")
+    __slots__ = ("_ending", "_unit", "cursors", "log_minute", "payload")
     _ending: Reason  # set when the job is interrupted: other jobs pay nothing
+    cursors: object  # the processor sets it for an iterable job
     log_minute: object  # runtime/job_lines.py sets it when the job logs: other jobs pay nothing
 
     def __init__(self, payload: Payload, unit: UnitOfWork | None = None) -> None:

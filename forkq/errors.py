@@ -245,6 +245,17 @@ class Dead(JobDecision):
     outcome = "dead"
 
 
+class IterationStopped(BaseException):
+    """Raised by forkq in an iterable job between two items: the job goes on later. ``reached`` is
+    how far it has come, None if that is not known and nothing was done; ``at_tail``: other jobs of
+    its queue come first."""
+
+    def __init__(self, reached: object, *, at_tail: bool = False) -> None:
+        super().__init__("stopped between two items")
+        self.reached = reached
+        self.at_tail = at_tail
+
+
 class Shutdown(BaseException):
     """Raised inside ``perform`` at the stop's deadline, so that ``finally`` blocks still run.
 

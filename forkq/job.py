@@ -6,7 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from types import FrameType
 from typing import (
     TYPE_CHECKING,
@@ -82,6 +82,7 @@ class Job:
     _options: ClassVar[Mapping[str, Any]] = {}
     _retry_on: ClassVar[tuple[type[BaseException], ...]] = ()
     _discard_on: ClassVar[tuple[type[BaseException], ...]] = ()
+    _is_iterable: ClassVar[bool] = False
 
     @property
     def job(self) -> CurrentJob:
@@ -129,14 +130,23 @@ class Job:
             cls._retry_on = _errors("retry_on", retry_on, cls)
         if discard_on is not None:
             cls._discard_on = _errors("discard_on", discard_on, cls)
-        if not hasattr(cls, "perform"):
+        if not cls._is_iterable:
+            _refuse_max_runtime(cls._options, cls)
+        parameters = cls._parameters()
+        if parameters is None:
             return
         name = name or _full_name(cls)
-        if not callable(cls.perform):
-            raise InvalidJob(f"{cls.__qualname__}.perform is {cls.perform!r}, which is no function")
-        parameters = _parameters(cls.perform, skip_self=not _is_static(cls, "perform"))
         cls._pusher = Pusher[Any](name, parameters, cls._options)  # type: ignore[attr-defined]
         registry.add(_spec_of_class(cls, name, parameters))
+
+    @classmethod
+    def _parameters(cls) -> Parameters | None:
+        """The parameters of the job; None if this class is a base of jobs. Raises InvalidJob."""
+        if not hasattr(cls, "perform"):
+            return None
+        if not callable(cls.perform):
+            raise InvalidJob(f"{cls.__qualname__}.perform is {cls.perform!r}, which is no function")
+        return parameters_of(cls.perform, skip_self=not is_static(cls, "perform"))
 
 
 for _name in CALLS_ELSEWHERE:
@@ -149,8 +159,8 @@ class FunctionJob(Pusher[P], Generic[P, R]):
     # No __slots__: tests patch ``perform_async`` of one job, and update_wrapper needs a __dict__.
     __wrapped__: Callable[P, R]
 
-    def __init__(self, function: Callable[P, R], spec: JobSpec) -> None:
-        super().__init__(spec.name, _parameters(function, skip_self=False), spec.options)
+    def __init__(self, function: Callable[P, R], spec: JobSpec, parameters: Parameters) -> None:
+        super().__init__(spec.name, parameters, spec.options)
         update_wrapper(self, function)
         self.spec = spec
 
@@ -183,6 +193,7 @@ def job(
     retries_exhausted: registry.Exhausted | None = None,
     retry_on: Errors = (),
     discard_on: Errors = (),
+    iterable: bool = False,
     **options: Unpack[JobOptions],
 ) -> Callable[[Callable[P, R]], FunctionJob[P, R]]: ...
 
@@ -196,6 +207,7 @@ def job(
     retries_exhausted: registry.Exhausted | None = None,
     retry_on: Errors = (),
     discard_on: Errors = (),
+    iterable: bool = False,
     **options: Unpack[JobOptions],
 ) -> Any:
     """Decorator, with or without options: makes a function a job, registered as ``name`` (default:
@@ -203,35 +215,56 @@ def job(
 
     ``retry_on`` are the only errors after which the job is tried again; any other buries it at
     once. ``discard_on`` are errors that drop it. Each is an exception class or several.
+    ``iterable``: the function is a generator that yields its cursor after each step, and goes on
+    from there (docs/iterable.md).
     """
-
     for what, hook in (("retry_in", retry_in), ("retries_exhausted", retries_exhausted)):
         if hook is not None:
             registry.check_hook(hook, what, *_HOOKS[what])
 
     def register(function: Callable[..., Any]) -> FunctionJob[..., Any]:
+        _refuse_no_function(function)
+        parameters = parameters_of(function, skip_self=False, takes_cursor=iterable)
         spec = replace(
-            _spec_of_function(function, name, options),
+            _spec_of_function(function, name, parameters, options, iterable=iterable),
             retry_in=retry_in,
             retries_exhausted=retries_exhausted,
             retry_on=_errors("retry_on", retry_on, function),
             discard_on=_errors("discard_on", discard_on, function),
         )
         registry.add(spec)
-        return FunctionJob(function, spec)
+        return FunctionJob(function, spec, parameters)
 
     return register if function is None else register(function)
 
 
+def _makes_generator(function: Callable[..., Any]) -> Callable[[CurrentJob], Callable[..., None]]:
+    """What makes the function that runs a generator from its cursor on. Raises InvalidJob."""
+    from .iteration import run_generator  # noqa: PLC0415 - few jobs are iterable
+
+    if registry.lazy_kind(function) != "a generator":
+        raise InvalidJob(
+            f"{function.__qualname__} has iterable=True and is no generator: `yield` its cursor "
+            "after each step"
+        )
+    return lambda running: partial(run_generator, running, function)
+
+
 def _spec_of_function(
-    function: Callable[..., Any], name: str | None, options: Mapping[str, Any]
+    function: Callable[..., Any],
+    name: str | None,
+    parameters: Parameters,
+    options: Mapping[str, Any],
+    *,
+    iterable: bool,
 ) -> JobSpec:
     """The spec of a function, without its hooks. Raises InvalidJob."""
-    _refuse_no_function(function)
-    parameters = _parameters(function, skip_self=False)
+    if not iterable:
+        _refuse_max_runtime(options, function)
     return JobSpec(
         name=name or _full_name(function),
-        make=lambda _running: function,
+        make=_makes_generator(function) if iterable else lambda _running: function,
+        is_iterable=iterable,
         options=_checked(options, function),
         where=_full_name(function),
         arity=parameters.arity,
@@ -252,7 +285,7 @@ def _spec_of_class(cls: type[Job], name: str, parameters: Parameters) -> JobSpec
     def hook(attribute: str) -> Callable[..., Any] | None:
         if not hasattr(cls, attribute):
             return None
-        first = () if _is_static(cls, attribute) else ("self",)
+        first = () if is_static(cls, attribute) else ("self",)
         registry.check_hook(getattr(cls, attribute), attribute, *first, *_HOOKS[attribute])
 
         def call(*arguments: Any) -> Any:
@@ -275,6 +308,7 @@ def _spec_of_class(cls: type[Job], name: str, parameters: Parameters) -> JobSpec
         defaults=parameters.defaults,
         place=_place_of_class(cls),
         is_async=registry.lazy_kind(cls.perform) == ASYNC,
+        is_iterable=cls._is_iterable,
     )
 
 
@@ -293,6 +327,15 @@ def _checked(
             f"{', '.join(sorted(OPTIONS))} (or .set({{{odd[0]!r}: ...}}) to send a key of your own)"
         )
     return with_options(inherited, options, thing.__qualname__)
+
+
+def _refuse_max_runtime(options: Mapping[str, Any], thing: Any) -> None:
+    """Raises InvalidJob for a bound that a job which is not iterable would not keep."""
+    if "max_runtime" in options:
+        raise InvalidJob(
+            f"{thing.__qualname__}: `max_runtime` is of iterable jobs, which stop between two "
+            "items; pass `timeout`, or make it one (iterable=True, forkq.IterableJob)"
+        )
 
 
 def _refuse_no_function(found: Any) -> None:
@@ -326,17 +369,27 @@ def _refuse_lazy(function: Callable[..., Any]) -> None:
     """Refuses generator functions: the job would seem done."""
     kind = registry.lazy_kind(function)
     if kind not in ("", ASYNC):
-        raise InvalidJob(
-            f"{function.__qualname__} is {kind}: a call of it runs nothing; "
-            "make it a plain function, or an `async def` without `yield`"
-        )
+        remedy = "make it a plain function, or an `async def` without `yield`"
+        if kind == "a generator":
+            remedy = "give it iterable=True if it yields its cursor, or make it a plain function"
+        raise InvalidJob(f"{function.__qualname__} is {kind}: a call of it runs nothing; {remedy}")
 
 
-def _parameters(function: Callable[..., Any], *, skip_self: bool) -> Parameters:
-    _refuse_lazy(function)
+def parameters_of(
+    function: Callable[..., Any], *, skip_self: bool, takes_cursor: bool = False
+) -> Parameters:
+    """The parameters of a job that ``function`` performs. ``takes_cursor``: the function is of an
+    iterable job. Raises InvalidJob."""
+    if not takes_cursor:
+        _refuse_lazy(function)
     signature = _signature(function)
     parameters = list(signature.parameters.values())[1 if skip_self else 0 :]
-    return Parameters(signature.replace(parameters=parameters))
+    signature = signature.replace(parameters=parameters)
+    if takes_cursor:
+        from .iteration import without_cursor  # noqa: PLC0415 - few jobs are iterable
+
+        signature = without_cursor(signature, function.__qualname__)
+    return Parameters(signature)
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature:
@@ -349,7 +402,7 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature:
         ) from None
 
 
-def _is_static(cls: type, attribute: str) -> bool:
+def is_static(cls: type, attribute: str) -> bool:
     return isinstance(inspect.getattr_static(cls, attribute), staticmethod | classmethod)
 
 

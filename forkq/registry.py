@@ -61,7 +61,8 @@ class JobSpec:
     are the only errors after which it is tried again, ``discard_on`` those that drop it; ``where``
     is the full name of its definition, in ``module`` at ``place``; ``arity``, ``parameters`` and
     ``defaults`` are ``arity``, ``names`` and ``defaults`` of ``push.Parameters``; ``is_async``: the
-    function is ``async def``, so a call of it returns a coroutine."""
+    function is ``async def``, so a call of it returns a coroutine; ``is_iterable``: it does its
+    work item by item, and goes on from its cursor."""
 
     name: str
     make: Callable[[Any], Callable[..., Any]]
@@ -77,6 +78,7 @@ class JobSpec:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     place: DefinedAt | None = None
     is_async: bool = False
+    is_iterable: bool = False
 
     @property
     def where_defined(self) -> str:

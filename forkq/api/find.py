@@ -230,7 +230,8 @@ def _note(
         arguments += (field, jid)
     for server in servers:
         keys = server.keys
-        if not server.run(CANCEL, (keys.cancelled, keys.cancelled_lately), arguments):
+        cursors = [keys.iteration(jid) for _, jid in fields if jid]
+        if not server.run(CANCEL, (keys.cancelled, keys.cancelled_lately, *cursors), arguments):
             raise too_many()
 
 

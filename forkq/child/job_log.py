@@ -24,13 +24,17 @@ from ..wire.lease import UnitOfWork
 from ..wire.payload import Payload, loads
 from ..wire.printable import class_name, message, with_message
 from ..wire.times import now, seconds
-from .failure.retry import Bury, Decision, End, Retry, Snoozed, tries
+from .failure.retry import Bury, Decision, End, GoOn, Retry, Snoozed, tries
 from .job_run import JobRun
 from .observers import JobObserver, Said
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
+_WENT_ON: Final = {
+    "head": "stopped between two items; goes back to the head of its queue",
+    "tail": "ran for its max_runtime; goes on from the tail of its queue",
+}
 _INTERRUPTED: Final = "interrupted by the stop; goes back to the head of its queue"
 _LOST: Final = "interrupted, since another host has the job"
 _NEEDS_NEWER: Final = (
@@ -76,6 +80,12 @@ class JobLog(JobObserver):
             return
         reason = message(said, _LONGEST_ERROR)
         self._log.info(decision.outcome, **values, reason=reason, **{SENTENCE: reason})
+
+    def went_on(self, run: JobRun, decision: GoOn) -> None:
+        """Logs that an iterable job is in its queue again. Its cursor may have what is secret."""
+        elapsed, text = round(run.elapsed, 3), _WENT_ON["tail" if decision.at_tail else "head"]
+        sentence = f"{text} (ran {format_duration(run.elapsed)})"
+        self._log.info(text, **_values(run), elapsed=elapsed, **{SENTENCE: sentence})
 
     def interrupted(self, run: JobRun) -> None:
         values = {**_values(run), "elapsed": round(run.elapsed, 3)}

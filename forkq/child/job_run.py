@@ -68,6 +68,12 @@ class JobRun:
             queue, known = self.unit.queue_name, {"class": self.shown_class, "jid": self.jid}
             self.unit.marked = {**known, "queue": queue, KEY: self.marks}
 
+    def marked_again(self, job: Payload, payload: bytes) -> None:
+        """Notes the new marks of the job, which runs, and its payload with them."""
+        self.marks = job[KEY]
+        self.unit.payload = payload
+        self.unit.marked = {"class": self.shown_class, "jid": self.jid, KEY: self.marks}
+
     def add_problem(self, error: BaseException, meaning: str) -> None:
         """An error in the app's own hook or payload; logged once the job is settled."""
         self.problems += ((error, meaning),)

@@ -18,6 +18,7 @@ from ..current_job import leave_job
 from ..errors import (
     Cancelled,
     Discard,
+    IterationStopped,
     LeaseLost,
     MalformedPayload,
     Snooze,
@@ -45,6 +46,7 @@ from ..wire.marks import (
 )
 from ..wire.payload import Payload, loads
 from ..wire.times import now
+from .failure.cursors import Cursors
 from .failure.retry import (
     AddProblem,
     Bury,
@@ -54,6 +56,7 @@ from .failure.retry import (
     Retry,
     Snoozed,
     decide,
+    go_on,
     obey,
     postpone,
     postponed_too_long,
@@ -173,6 +176,10 @@ class JobWay:
         fits = type(name) is str and 0 < len(name) <= _LONGEST_NAME
         return name if fits and (name in known or len(known) < _MOST_NAMES) else spec.name
 
+    def cursors(self, run: JobRun) -> Cursors:
+        """What an iterable job asks of Redis while it runs."""
+        return self._settler.cursors(run)
+
     def _verdict(self, run: JobRun, job: Payload) -> BaseException | None:
         """Why the job is not to be performed here, by its marks or its class; None if it is."""
         if needs_newer(run.marks):
@@ -233,6 +240,8 @@ class JobWay:
                 interrupted(run)
         elif isinstance(error, NotRun):
             self._put_elsewhere(run, error)
+        elif isinstance(error, IterationStopped):
+            self._go_on(run, error)
         elif isinstance(error, Snooze | Discard | Cancelled):
             self._obey(run, error)
         else:
@@ -274,6 +283,14 @@ class JobWay:
         run.settled = True
         for decided in self._observers.decided:
             decided(run, said, decision)
+
+    def _go_on(self, run: JobRun, stopped: IterationStopped) -> None:
+        """Returns an iterable job to its queue, with its cursor."""
+        decision = go_on(run.unit, stopped)
+        self._settler.return_to_queue(run.unit, decision)
+        run.settled = True
+        for went_on in self._observers.went_on:
+            went_on(run, decision)
 
     def _cancelled(self, run: JobRun, error: BaseException | None) -> BaseException | None:
         """What a job has raised that was cancelled while it ran: Cancelled, unless it has failed

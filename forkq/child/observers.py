@@ -8,7 +8,7 @@ from typing import TypeAlias
 from ..errors import Cancelled, Discard, Snooze
 from ..features.marked import EndOutcome
 from ..wire.marks import long_run
-from .failure.retry import Decision, End, Snoozed
+from .failure.retry import Decision, End, GoOn, Snoozed
 from .job_run import JobRun
 from .waker import Waker
 
@@ -43,6 +43,9 @@ class JobObserver:
 
     def decided(self, run: JobRun, said: Said, decision: Snoozed | End) -> None:
         """The job has said what becomes of it, and that is done."""
+
+    def went_on(self, run: JobRun, decision: GoOn) -> None:
+        """An iterable job has stopped between two items, and is in its queue again."""
 
     def interrupted(self, run: JobRun) -> None:
         """The stop cut the job short, and its lease stays until the stop returns it to its queue.
@@ -86,6 +89,9 @@ class SoloRuns(JobObserver):
     def decided(self, run: JobRun, said: Said, decision: Snoozed | End) -> None:
         self._end()
 
+    def went_on(self, run: JobRun, decision: GoOn) -> None:
+        self._end()
+
     def returned(self, run: JobRun) -> None:
         self.wants_sole = True
         self._waker.wake()
@@ -112,6 +118,7 @@ class Observers:
         self.decided: list[Callable[[JobRun, Said, Snoozed | End], None]] = _overridden(
             observers, "decided"
         )
+        self.went_on: list[Callable[[JobRun, GoOn], None]] = _overridden(observers, "went_on")
         self.postponed: list[Callable[[JobRun], None]] = _overridden(observers, "postponed")
         self.interrupted: list[Callable[[JobRun], None]] = _overridden(observers, "interrupted")
         self.returned: list[Callable[[JobRun], None]] = _overridden(observers, "returned")

@@ -149,6 +149,8 @@ class Processor:
         run.counted_as = self._way.counted_as(spec, job) if "wrapped" in job else spec.name
         job.setdefault("queue", run.unit.queue_name)
         view = enter_job(job, run.unit)
+        if spec.is_iterable:
+            view.cursors = self._way.cursors(run)
         if middleware.server.members:
             middleware.server.run(job, lambda: self._call(run, spec, view))
         else:

@@ -72,6 +72,7 @@ def trials(keys: Keys, now: float) -> list[Trial]:
         *story.scheduled(),
         *story.marked(),
         *story.cancelled(),
+        *story.iterated(),
         *story.periodic(),
         *story.counted(),
     ]
@@ -244,7 +245,10 @@ class _Story:
         """A job is cancelled, and found in each place; it ends in the hands of a child."""
         keys, jid = self._keys, _JID(1)
         notes, field = [keys.cancelled, keys.cancelled_lately], f"jid:{_JID(1)}"
-        yield Trial(Call(scripts.CANCEL, notes, [10, "", field, jid, "class:None", ""]), 1)
+        cursor = keys.iteration(jid)
+        yield Trial(
+            Call(scripts.CANCEL, [*notes, cursor], [10, "", field, jid, "class:None", ""]), 1
+        )
         yield Trial(("LPUSH", keys.queue("c"), _FIRST), 1)
         yield Trial(("ZADD", keys.retry, self._now + _AHEAD, _FIRST))
         yield Trial(("HSET", keys.inflight("c"), f"{_OWNER}1", _FIRST), 1)
@@ -264,6 +268,21 @@ class _Story:
         closed = Call(scripts.CANCEL_CLOSED, notes, [10, 60, "class:None", "other"])
         yield Trial(closed, 0)
         yield Trial(("DEL", keys.queue("c"), keys.cancelled), 2)
+
+    def iterated(self) -> Iterator[Trial]:
+        """An iterable job saves its cursor, stops between two items, and goes on."""
+        keys, leased, cursor = self._keys, self._keys.inflight("i"), self._keys.iteration(_JID(2))
+        reached = ["ex", 1, "c", "7", "rt", "1.5"]
+        yield Trial(("HSET", leased, f"{_OWNER}1", _FIRST), 1)
+        saves = [f"{_OWNER}1", "i", _SECOND, _KEPT, *reached]
+        saved = Call(scripts.CURSOR_SAVE, [leased, cursor, keys.marked], saves)
+        yield Trial(saved, [b"", 1])
+        places = [keys.queues, keys.queue("i"), leased, keys.awaited("i"), cursor, keys.marked]
+        back = [f"{_OWNER}1", _SECOND, "head", _KEPT, *reached]
+        yield Trial(Call(scripts.CURSOR_RETURN, places, back), 1)
+        yield Trial(("RPOP", keys.queue("i")), _SECOND)
+        yield Trial(("HGET", cursor, "c"), b"7")
+        yield Trial(Call(scripts.CURSOR_RETURN, places, back), 0)
 
     def _is_an_hour_ago(self, reply: list[Any]) -> bool:
         """Whether a queue is to be looked at since an hour ago, by the server's clock."""

@@ -19,6 +19,7 @@ from ..wire.marks import KEY, NEEDS, VERSION, needs_in
 from ..wire.payload import DEFAULT_QUEUE, Payload, dumps, encode, loads, loads_head
 from .effects import NONE, Effect, jid_of, name_of
 from .expire import parts as expire
+from .iterable import parts as iterable
 from .unique import parts as unique
 from .unique import tickets
 from .unique.parts import Definition, Lock, Unique
@@ -35,7 +36,7 @@ _MARK: Final = b'"needs":{'
 _TAIL: Final = 8192
 _MOVABLE: Final = frozenset((expire.EXPIRES_AT,))
 # The lowest version of forkq's payloads that knows each need.
-_VERSIONS: Final = {expire.EXPIRES_AT: 1, unique.UNIQUE: 2}
+_VERSIONS: Final = {expire.EXPIRES_AT: 1, unique.UNIQUE: 2, iterable.CURSOR: iterable.VERSION}
 _OF_TICKETS: Final = 3  # of jobs of which at most one waits
 
 
@@ -132,8 +133,9 @@ def effects(
     needs = needs_in(job.get(KEY))
     if not needs:
         return NONE
-    marked = _marked(job)._replace(due_in=delay)
-    return unique.effects(keys, needs, BY_NAME[way].lock, marked, together_with)
+    marked, fates = _marked(job)._replace(due_in=delay), BY_NAME[way]
+    lock = unique.effects(keys, needs, fates.lock, marked, together_with)
+    return (*lock, *iterable.effects(keys, needs, fates.cursor, jid_of(job), delay))
 
 
 def effects_in(keys: Keys, payload: bytes, way: str, together_with: str = "") -> tuple[Effect, ...]:

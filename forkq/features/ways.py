@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+from .iterable.parts import Fate as CursorFate
 from .unique.parts import Fate as LockFate
 
 Decider: TypeAlias = Literal["child", "clock", "master", "person", "push", "Ruby"]
@@ -14,37 +15,43 @@ Fate: TypeAlias = Literal["kept", "gone", "forgotten"]
 
 
 class Way(NamedTuple):
-    """One way. ``by``: the processes and people that decide so. ``ends``: whether the job is over.
-    ``expiry``: what becomes of the moment at which the job expires; ``lock``: of the lock of a
-    unique job."""
+    """One way. ``by``: the processes and people that decide so. ``expiry``: what becomes of the
+    moment at which the job expires; ``lock``: of the lock of a unique job; ``cursor``: of the
+    cursor of an iterable one. ``ends``: whether the job is over."""
 
     name: str
     by: tuple[Decider, ...]
-    ends: bool
     expiry: Fate
     lock: LockFate
+    cursor: CursorFate
+    ends: bool
 
 
 WAYS: Final = (
-    Way("done", ("child",), ends=True, expiry="gone", lock="freed"),
-    Way("retried", ("child",), ends=False, expiry="kept", lock="held"),
-    Way("snoozed", ("child",), ends=False, expiry="kept", lock="held"),
-    Way("requeued", ("child", "master", "clock"), ends=False, expiry="kept", lock="kept"),
-    Way("made a suspect", ("child", "master", "clock"), ends=False, expiry="kept", lock="kept"),
-    Way("left to a newer forkq", ("child",), ends=False, expiry="kept", lock="kept"),
-    Way("moved to another queue or shard", ("person",), ends=False, expiry="kept", lock="kept"),
-    Way("dead", ("child", "master", "clock", "person"), ends=True, expiry="kept", lock="freed"),
-    Way("dropped", ("child",), ends=True, expiry="gone", lock="freed"),
-    Way("discarded", ("child",), ends=True, expiry="gone", lock="freed"),
-    Way("expired", ("child", "clock"), ends=True, expiry="gone", lock="freed"),
-    Way("cancelled", ("child", "clock"), ends=True, expiry="gone", lock="freed"),
-    Way("replaced", ("child", "push"), ends=True, expiry="gone", lock="the newest job's"),
-    Way("deleted", ("person",), ends=True, expiry="gone", lock="freed"),
+    Way("done", ("child",), "gone", "freed", "deleted", ends=True),
+    Way("retried", ("child",), "kept", "held", "held", ends=False),
+    Way("snoozed", ("child",), "kept", "held", "held", ends=False),
+    Way("requeued", ("child", "master", "clock"), "kept", "kept", "kept", ends=False),
+    Way("made a suspect", ("child", "master", "clock"), "kept", "kept", "kept", ends=False),
+    Way("left to a newer forkq", ("child",), "kept", "kept", "kept", ends=False),
+    Way("moved to another queue or shard", ("person",), "kept", "kept", "kept", ends=False),
     Way(
-        "retried from the dead set", ("person",), ends=False, expiry="forgotten", lock="taken again"
+        "dead",
+        ("child", "master", "clock", "person"),
+        "kept",
+        "freed",
+        "held long",
+        ends=True,
     ),
-    Way("restored by undo", ("person",), ends=False, expiry="kept", lock="taken again"),
-    Way("run or deleted by Ruby", ("Ruby",), ends=True, expiry="gone", lock="by TTL"),
+    Way("dropped", ("child",), "gone", "freed", "deleted", ends=True),
+    Way("discarded", ("child",), "gone", "freed", "deleted", ends=True),
+    Way("expired", ("child", "clock"), "gone", "freed", "deleted", ends=True),
+    Way("cancelled", ("child", "clock"), "gone", "freed", "deleted", ends=True),
+    Way("replaced", ("child", "push"), "gone", "the newest job's", "deleted", ends=True),
+    Way("deleted", ("person",), "gone", "freed", "deleted", ends=True),
+    Way("retried from the dead set", ("person",), "forgotten", "taken again", "kept", ends=False),
+    Way("restored by undo", ("person",), "kept", "taken again", "kept", ends=False),
+    Way("run or deleted by Ruby", ("Ruby",), "gone", "by TTL", "by TTL", ends=True),
 )
 
 BY_NAME: Final = {way.name: way for way in WAYS}

@@ -182,6 +182,7 @@ def _keys(keys: Keys) -> dict[str, str]:
         f"{prefix}j|*": keys.metrics("m"),
         f"{prefix}h|*": keys.histogram("J", "m"),
         f"{prefix}forkq:*": keys.leader,
+        f"{prefix}it-*": keys.iteration("j"),
         f"{prefix}{host}:*": keys.work(identity),
     }
 

@@ -7,6 +7,7 @@ child. What is different: no lease, no time limit, and the thread is that of the
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import threading
 from collections.abc import Callable, Container, Mapping, MutableMapping
@@ -21,12 +22,13 @@ import structlog
 from .. import process_state
 from ..child.event_loop import JobTask
 from ..child.failure.ends import way_of
-from ..child.failure.retry import Bury, Decision, Drop, End, Postpone, Retry, Snoozed
+from ..child.failure.retry import Bury, Decision, Drop, End, GoOn, Postpone, Retry, Snoozed
 from ..child.job_log import JobLog
 from ..child.job_run import JobRun
 from ..child.observers import JobObserver
 from ..child.processor import Processor
 from ..features.cancel.parts import NOTHING, Mark
+from ..features.iterable.parts import Iteration, written
 from ..runtime.deadlines import StartCells
 from ..runtime.log_console import SENTENCE
 from ..wire.lease import UnitOfWork
@@ -123,6 +125,15 @@ class _Ends:
         retrying = not isinstance(decision, Postpone | Snoozed)
         self._jobs.add_again(RecordedJob.of(decision.payload, decision.at, retrying=retrying))
 
+    def cursors(self, run: JobRun) -> _Cursors:
+        """What an iterable job asks while it runs."""
+        return _Cursors(self._jobs, run)
+
+    def return_to_queue(self, unit: UnitOfWork, decision: GoOn) -> None:
+        """Records an iterable job that goes on later, with its cursor."""
+        self._jobs.cursors[decision.jid] = cast("Iteration", decision.reached)
+        self._jobs.add(RecordedJob.of(decision.payload))
+
     def end(self, unit: UnitOfWork, decision: End, *, until: Until) -> None:
         """Notes that the job has ended otherwise, and that no set has it."""
         self._jobs.locks.leave(unit, decision.outcome)
@@ -131,6 +142,23 @@ class _Ends:
         """Records the job as one that the dead set would have."""
         self._jobs.locks.leave(unit, "dead")
         self._jobs.dead.append(RecordedJob.of(decision.payload))
+
+
+class _Cursors:
+    """What an iterable job has instead of ``child/failure/cursors.py``: the test keeps it."""
+
+    def __init__(self, jobs: Recorder, run: JobRun) -> None:
+        self._cursors = jobs.cursors
+        self._jid = str(run.jid)
+
+    def load(self) -> Iteration:
+        """How far the job had come when it ran last."""
+        return self._cursors.get(self._jid, Iteration())
+
+    def save(self, reached: Iteration) -> bool:
+        """Notes how far it has come, as JSON has it. No other process can cancel it."""
+        self._cursors[self._jid] = reached._replace(cursor=json.loads(written(reached.cursor)))
+        return False
 
 
 class _NoTimeLimits:

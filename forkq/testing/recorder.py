@@ -9,6 +9,7 @@ from functools import partial
 from operator import is_
 from typing import NoReturn
 
+from ..features.iterable.parts import Iteration
 from ..features.marked import stamped
 from ..store.route import EncodedJob, Wait
 from ..wire.times import now
@@ -24,6 +25,7 @@ class Recorder:
         self.dead: list[RecordedJob] = []
         self._waiting: list[RecordedJob] = []
         self.locks = Locks()
+        self.cursors: dict[str, Iteration] = {}  # of iterable jobs, by jid
         self._given_up: list[tuple[RecordedJob, BaseException]] = []
         self._running: list[str] = []  # the locks of the jobs that run inline
         self._at_once = at_once

@@ -137,6 +137,11 @@ class Keys:
         job (store/scripts/ticket.lua)."""
         return f"{self.prefix}forkq:unique:{digest}"
 
+    def iteration(self, jid: str) -> str:
+        """Hash, expiring: how far that iterable job has come, in Sidekiq's form
+        (features/iterable/parts.py)."""
+        return f"{self.prefix}it-{jid}"
+
     @property
     def doubted(self) -> str:
         """Hash, expiring: digest of a lock -> ``AT PAYLOAD``, the newest push that has met that

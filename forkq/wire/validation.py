@@ -166,6 +166,11 @@ class JobOptions(TypedDict, total=False):
         "0 for no limit.",
         "`job_hard_timeout` of the capsule", _LIMIT,
     )]
+    max_runtime: Annotated[float | None, Option(
+        "Seconds after which an [iterable job](iterable.md) goes to the tail of its queue, between "
+        "two items; 0 is no limit.",
+        "none", _LIMIT,
+    )]
     crashes: Annotated[int, Option(
         "How many crashes end it ([jobs that kill their process]"
         "(jobs.md#jobs-that-kill-their-process)).",

@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any, Final
 
 import forkq
-from forkq import api, errors, middleware, registry, testing
+from forkq import api, cursors, errors, middleware, registry, testing
 from forkq.api import aio
 from forkq.cron.entry import Entry
 from forkq.cron.schedule import Schedule
@@ -56,10 +56,20 @@ _TYPES: Final = {
     "Event": "what `on` takes",
 }
 # They stand elsewhere on the page, under the name of their module, or need no text.
-_OTHERS: Final = (*_TYPES, "Middleware", "Queue", "__version__", "api", "is_alive", "middleware")
+_OTHERS: Final = (
+    *_TYPES,
+    "Middleware",
+    "Queue",
+    "__version__",
+    "api",
+    "cursors",
+    "is_alive",
+    "middleware",
+)
 # The texts of modules that say what holds for all of a task.
 _MODULES: Final[dict[str, tuple[ModuleType, ...]]] = {
     "Wrap pushes and runs": (middleware,),
+    "Work item by item": (cursors,),
     "Choose the Redis that is asked": (api,),
     "Change periodic jobs at run time": (api.cron,),
     "Ask from asyncio": (aio,),

@@ -43,6 +43,59 @@ class Import(forkq.Job, queue="imports", retry=10):
 """,
     ),
     Task(
+        "Work item by item",
+        (
+            "forkq.IterableJob",
+            *("forkq.cursors.sequence", "forkq.cursors.lines", "forkq.cursors.csv_rows"),
+            *("forkq.cursors.django_rows", "forkq.cursors.sqlalchemy_rows"),
+            *("forkq.cursors.batches", "forkq.cursors.nested", "forkq.cursors.Pairs"),
+        ),
+        """\
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import forkq
+from forkq import cursors
+
+
+class Greet(forkq.IterableJob, max_runtime=600):
+    def build_enumerator(self, names: list[str], cursor: int | None = None) -> cursors.Pairs[str]:
+        return cursors.sequence(names, cursor)
+
+    def each_iteration(self, name: str, names: list[str]) -> None:
+        print("hello", name)
+
+
+@forkq.job(iterable=True)
+def count_up(last: int, cursor: int = 0) -> Iterator[int]:
+    for number in range(cursor, last):
+        print(number)
+        yield number + 1  # where the next run goes on
+
+
+Greet.perform_async(["ann", "bob"])
+count_up.perform_async(3)
+
+
+# What else a `build_enumerator` may return:
+def users(queryset: Any, cursor: int | None) -> cursors.Pairs[Any]:
+    return cursors.django_rows(queryset, cursor, page=500)
+
+
+def orders(session: Any, statement: Any, key: Any, cursor: int | None) -> Any:
+    return cursors.batches(cursors.sqlalchemy_rows(session, statement, key, cursor), 100)
+
+
+def letters(path: Path, cursor: list[int] | None) -> Any:
+    return cursors.nested(lambda at: cursors.lines(path, at), cursors.sequence, cursor=cursor)
+
+
+Path("names.csv").write_text("name\\nann\\nbob\\n")
+print([row["name"] for row, _ in cursors.csv_rows("names.csv")])
+""",
+    ),
+    Task(
         "Push jobs",
         ("forkq.configure", "forkq.Client", "forkq.replicated"),
         """\

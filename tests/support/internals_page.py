@@ -68,10 +68,10 @@ def _is_told(room: str) -> bool:
 def ways_out() -> str:
     """Every way out of a job, and what becomes of what each feature has noted."""
     rows = (
-        (way.name, ", ".join(way.by), "yes" if way.ends else "no", way.expiry, way.lock)
+        (way.name, ", ".join(way.by), "yes" if way.ends else "no", way.expiry, way.lock, way.cursor)
         for way in WAYS
     )
-    return table(("way", "who decides", "an end", "expiry", "lock"), rows)
+    return table(("way", "who decides", "an end", "expiry", "lock", "cursor"), rows)
 
 
 def table(titles: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

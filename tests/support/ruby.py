@@ -20,6 +20,7 @@ from .server import Server
 
 _MISSING = "ruby has no Sidekiq 6 or later: `make test-deps`, or `gem install sidekiq`"
 _NO_RACK = "ruby has no Rack, which Sidekiq's web UI needs: `make test-deps`, or `gem install rack`"
+_NO_ITERABLE = "ruby's Sidekiq is older than 7.3, which has iterable jobs: `gem install sidekiq`"
 # Answers the requests that come as lines of JSON, in one session, as one browser has it.
 _WEB = """
 answers = $stdout.dup
@@ -56,6 +57,11 @@ def obstacle() -> str | None:
 def web_obstacle() -> str | None:
     """Why its web UI cannot be run here, or None."""
     return obstacle() or (None if _runs("require 'rack'") else _NO_RACK)
+
+
+def iterable_obstacle() -> str | None:
+    """Why a Sidekiq with iterable jobs cannot be run here, or None."""
+    return obstacle() or (None if _runs("require 'sidekiq/job/iterable'") else _NO_ITERABLE)
 
 
 @cache

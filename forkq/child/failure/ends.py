@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from ...features.cancel import parts as cancel
 from ...features.effects import NONE, Effect, name_of, packed
+from ...features.iterable.parts import KEPT_FOR, Iteration
 from ...features.marked import at_start, effects, start_call, ticket_in
 from ...runtime.log import LogOnce
 from ...store.connection import Call, RedisConnection, ResponseError, damaged_among
@@ -22,6 +23,8 @@ from ...store.dead_set import DeadSetLimits
 from ...store.outage import Backoff, Outage
 from ...store.redis_py import exceptions
 from ...store.scripts import (
+    CURSOR_RETURN,
+    CURSOR_SAVE,
     EFFECTS_ALONE,
     END,
     ISOLATE,
@@ -34,7 +37,7 @@ from ...wire import lease
 from ...wire.keys import Keys
 from ...wire.lease import UnitOfWork
 from ...wire.times import now
-from .retry import Bury, End, Postpone, Retry, Snoozed
+from .retry import Bury, End, GoOn, Postpone, Retry, Snoozed
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -171,12 +174,28 @@ class Ends:
 
     def return_to_queue(self, unit: UnitOfWork) -> Ending:
         """Returns the job to the head of its queue, or of its suspects."""
-        solo = lease.is_solo(self.identity)
-        keys = self.keys.of_suspects if solo else self.keys
-        lists = keys.of_returns([unit.queue_name])
+        keys, lists = self._returns(unit)
         arguments = (lease.owner(self.identity), 1, unit.sequence)
         call = Call(LEASE_RETURN, (keys.queues, *lists), arguments)
         return Ending(unit, lists[0], lambda: call)
+
+    def go_on(self, unit: UnitOfWork, decision: GoOn) -> Ending:
+        """Returns an iterable job to its queue, or to its suspects, together with its cursor."""
+        keys, lists = self._returns(unit)
+        end, reached = "tail" if decision.at_tail else "head", decision.reached
+        fields = () if reached is None else reached.fields()
+        arguments = (self._lease(unit), decision.payload, end, KEPT_FOR, *fields)
+        names = (keys.queues, *lists, keys.iteration(decision.jid), keys.marked)
+        call = Call(CURSOR_RETURN, names, arguments)
+        return Ending(unit, lists[0], lambda: call, len(decision.payload))
+
+    def save(self, unit: UnitOfWork, jid: str, payload: bytes, reached: Iteration) -> Call:
+        """The call that saves how far an iterable job has come while it runs. ``payload``: that of
+        its lease from now on; empty: it stays."""
+        queue, keys = unit.queue_name, self.keys
+        names = (keys.inflight(queue), keys.iteration(jid), keys.marked)
+        arguments = (self._lease(unit), queue, payload, KEPT_FOR, *reached.fields())
+        return Call(CURSOR_SAVE, names, arguments)
 
     def start(self, unit: UnitOfWork, waited: float) -> Call | None:
         """The call that does what the features of the job ask when it starts, ``waited`` seconds
@@ -201,6 +220,11 @@ class Ends:
         names = [keys.inflight(queue), keys.awaited(queue), keys.bucket(queue), keys.totals("ends")]
         call = self._call(END, names, (self._lease(unit), *how), asked)
         return Ending(unit, kind, lambda: call)
+
+    def _returns(self, unit: UnitOfWork) -> tuple[Keys, list[str]]:
+        """The keys of this child's lists, and those by which the job goes back to one."""
+        keys = self.keys.of_suspects if lease.is_solo(self.identity) else self.keys
+        return keys, keys.of_returns([unit.queue_name])
 
     def _effects(self, unit: UnitOfWork, way: str, at: float | None = None) -> Sequence[Effect]:
         """What the features of the job ask when it takes this ``way``. ``at``: when it is due."""

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 import msgspec
 
@@ -23,13 +23,15 @@ from ...errors import (
     Dead,
     Discard,
     InvalidJob,
+    IterationStopped,
     MalformedPayload,
     Snooze,
     SnoozedTooLong,
     UnknownVersion,
     shown,
 )
-from ...features.effects import name_of
+from ...features.effects import jid_of, name_of
+from ...features.iterable.parts import Iteration, with_cursor
 from ...features.marked import EndOutcome, outcome_at_start
 from ...registry import DISCARD, KILL, JobSpec, call_hook
 from ...wire import marks
@@ -99,6 +101,17 @@ class End:
     unrun: bool = False
     jid: str = ""
     is_counted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GoOn:
+    """An iterable job has stopped between two items. It goes back to its queue, to its tail or to
+    its head, and goes on from where it has come (``reached``; None: as Redis has it)."""
+
+    payload: bytes
+    reached: Iteration | None
+    at_tail: bool
+    jid: str
 
 
 Decision: TypeAlias = "Retry | Bury | Drop | End"
@@ -173,7 +186,18 @@ def obey(unit: UnitOfWork, said: Snooze | Discard | Cancelled) -> Snoozed | End 
         return End(outcome, name_of(job))
     job["queue"] = unit.queue_name
     job[marks.KEY] = job.pop(marks.KEY)  # scripts look for it at the end
-    return Snoozed(at, _encoded(unit, job), name_of(job))
+    return Snoozed(at, encoded(unit, job), name_of(job))
+
+
+def go_on(unit: UnitOfWork, stopped: IterationStopped) -> GoOn:
+    """The decision for an iterable job that has stopped between two items."""
+    job, reached = loads(unit.payload), cast("Iteration | None", stopped.reached)
+    jid = jid_of(job)
+    if reached is None:
+        return GoOn(unit.payload, None, stopped.at_tail, jid)
+    if stopped.at_tail:  # from now on it waits like any other job
+        job["enqueued_at"] = now()
+    return GoOn(encoded(unit, with_cursor(job)), reached, stopped.at_tail, jid)
 
 
 def postpone(unit: UnitOfWork) -> Postpone:
@@ -184,7 +208,7 @@ def postpone(unit: UnitOfWork) -> Postpone:
     if not is_noted or job.get("queue") != unit.queue_name:
         noted = marks.marks_of(job)
         noted[marks.POSTPONED] = noted[marks.POSTPONED] if is_noted else now()
-        payload = _encoded(unit, {**job, "queue": unit.queue_name})
+        payload = encoded(unit, {**job, "queue": unit.queue_name})
     return Postpone(now() + random.uniform(*_POSTPONED_FOR), payload)
 
 
@@ -341,13 +365,13 @@ def _written(
     try:
         if marks.KEY in job:  # scripts look for it at the end
             job[marks.KEY] = job.pop(marks.KEY)
-        return outcome(_encoded(unit, job))
+        return outcome(encoded(unit, job))
     except InvalidJob as bad:
         add_problem(bad, "the job cannot be written again; buried as it came")
         return Bury(unit.payload, job)
 
 
-def _encoded(unit: UnitOfWork, job: Payload) -> bytes:
+def encoded(unit: UnitOfWork, job: Payload) -> bytes:
     """The job as JSON. A large one gets its queue first: of such a job the clock reads the
     beginning only, and buries one whose queue it does not find there."""
     payload = dumps(job)

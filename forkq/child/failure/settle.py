@@ -19,8 +19,10 @@ from ...wire.lease import UnitOfWork
 from ...wire.payload import LARGEST, Payload
 from ...wire.times import now, seconds
 from ..fetch_turn import FetchParts
+from ..job_run import JobRun
+from .cursors import Cursors
 from .ends import Ending, Outcome
-from .retry import Bury, End, Retry
+from .retry import Bury, End, GoOn, Retry
 
 # What hiredis says when a reply does not fit into the memory of this process.
 _NO_MEMORY: Final = "Out of memory"
@@ -151,6 +153,10 @@ class Settler:
         """Drops the lease, and counts how the job ends. If Redis refuses: as ``retry``."""
         self._settle(self._ends.end(unit, decision), until=until)
 
+    def cursors(self, run: JobRun) -> Cursors:
+        """What an iterable job asks of Redis while it runs."""
+        return Cursors(self._ends, self._pool, run)
+
     def isolate(
         self, unit: UnitOfWork, held: str = "", *, last: bool = False, until: Until = "told"
     ) -> None:
@@ -159,9 +165,13 @@ class Settler:
         tail."""
         self._settle(self._ends.isolate(unit, held, last=last), until=until)
 
-    def return_to_queue(self, unit: UnitOfWork) -> None:
-        """Returns the job to the head of its queue. If Redis refuses: as ``retry``."""
-        self._settle(self._ends.return_to_queue(unit))
+    def return_to_queue(self, unit: UnitOfWork, decision: GoOn | None = None) -> None:
+        """Returns the job to the head of its queue, or with its cursor, as the ``decision`` says.
+        If Redis refuses: as ``retry``."""
+        if decision is None:
+            self._settle(self._ends.return_to_queue(unit))
+        else:
+            self._settle(self._ends.go_on(unit, decision), until="queued")
 
     def again_in_time(self) -> bool:
         """Tells again what Redis has not taken, with growing pauses as long as it goes on refusing.

@@ -56,7 +56,8 @@ def effects(keys: Keys, jid: str) -> tuple[Effect, ...]:
     if not jid:
         return NONE
     noted = Effect("uncancel", keys.cancelled, (jid,))
-    return (noted, Effect("remember", keys.cancelled_lately, (jid,)))
+    remembered = Effect("remember", keys.cancelled_lately, (jid,))
+    return (noted, remembered, Effect("forget", keys.iteration(jid)))
 
 
 def read_marks(reply: Mapping[bytes, bytes]) -> dict[str, Mark]:

@@ -12,6 +12,7 @@ local effect_kinds, damaged_keys = {}, {}
 --- @include "effects/lock"
 --- @include "effects/cancel"
 --- @include "effects/ticket"
+--- @include "effects/cursor"
 
 local function look_at(text)
   if not text or text == '' then return {} end

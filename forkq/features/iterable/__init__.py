@@ -1,0 +1,1 @@
+"""Iterable jobs: the cursor from which a job goes on."""

@@ -1,0 +1,103 @@
+"""How far an iterable job has come, as one hash in Redis says it: values, without I/O.
+
+The hash ``it-JID`` has Sidekiq's names and forms, so either side goes on where the other one has
+stopped: ``ex`` is how many runs there were, ``c`` the cursor as JSON, ``rt`` for how many seconds
+they ran, ``cancelled`` the epoch second at which the job was cancelled. A job that has such a hash
+has ``forkq.needs.cursor`` in its payload, so that the hash goes with the job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from ...errors import InvalidJob, shown
+from ...wire.keys import Keys
+from ...wire.marks import KEY, NEEDS, marks_of
+from ...wire.payload import UNWRITABLE, Payload, encode
+from ..effects import NONE, Effect
+
+CURSOR: Final = "cursor"
+# The lowest version of forkq's payloads whose children know the need.
+VERSION: Final = 2
+# Seconds for which a cursor is kept after its last change, as Sidekiq does. That of a dead job
+# stays for as long as the dead set keeps a job.
+KEPT_FOR: Final = 30 * 86_400
+_KEPT_WITH_THE_DEAD: Final = 180 * 86_400
+# Bytes of JSON that a cursor may have.
+MOST: Final = 64 << 10
+
+# What becomes of the cursor: "kept" as it is; "held" for its time from the next run on; "held
+# long", as long as the dead set keeps the job; or "deleted" with it.
+Fate: TypeAlias = Literal["kept", "held", "held long", "deleted", "by TTL"]
+
+
+class Iteration(NamedTuple):
+    """How far a job has come. ``runs``: how many there were; ``cursor``: where the next one goes
+    on, None: at the beginning; ``seconds``: for how long they ran; ``cancelled``: whether another
+    process has cancelled the job."""
+
+    runs: int = 0
+    cursor: Any = None
+    seconds: float = 0.0
+    cancelled: bool = False
+
+    def fields(self) -> tuple[str | bytes, ...]:
+        """The fields of the hash, each with its value. Raises InvalidJob for a cursor that is no
+        JSON, or too large."""
+        return ("ex", str(self.runs), "c", written(self.cursor), "rt", f"{self.seconds:.6f}")
+
+
+def written(cursor: Any) -> bytes:
+    """The cursor as JSON. Raises InvalidJob."""
+    try:
+        text = encode(cursor)
+    except UNWRITABLE as error:
+        raise InvalidJob(
+            f"the cursor {shown(cursor)} cannot be written as JSON ({error}); give a number, text, "
+            "or a list of them"
+        ) from None
+    if len(text) > MOST:
+        raise InvalidJob(
+            f"the cursor has {len(text):,} bytes of JSON, and the most is {MOST:,}; give the key "
+            "of an item, not the item"
+        )
+    return text
+
+
+def read(reply: Mapping[bytes, bytes]) -> Iteration:
+    """What the hash says. One without ``c`` belongs to a job that was cancelled before it had a
+    cursor. Raises InvalidJob for what is no cursor: to begin again would repeat what is done."""
+    try:
+        return Iteration(
+            runs=int(reply.get(b"ex", b"0")),
+            cursor=msgspec.json.decode(reply.get(b"c", b"null")),
+            seconds=float(reply.get(b"rt", b"0")),
+            cancelled=b"cancelled" in reply,
+        )
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise InvalidJob(f"its cursor in Redis cannot be read: {error}") from None
+
+
+def with_cursor(job: Payload) -> Payload:
+    """``job`` as one that has a cursor in Redis. Changes it, and returns it."""
+    marks = marks_of(job)
+    needs, known = marks.get(NEEDS), marks.get("v")
+    marks[NEEDS] = {**(needs if type(needs) is dict else {}), CURSOR: True}
+    marks["v"] = max(VERSION, known if type(known) is int else 0)
+    job[KEY] = job.pop(KEY)  # scripts look for it at the end
+    return job
+
+
+def effects(
+    keys: Keys, needs: Mapping[str, Any], fate: Fate, jid: str, delay: float
+) -> tuple[Effect, ...]:
+    """What becomes of the cursor of the job ``jid``. ``delay``: in how many seconds it is due."""
+    if CURSOR not in needs or not jid or fate in ("kept", "by TTL"):
+        return NONE
+    if fate == "deleted":
+        return (Effect("forget", keys.iteration(jid)),)
+    seconds = _KEPT_WITH_THE_DEAD if fate == "held long" else KEPT_FOR + max(0.0, delay)
+    return (Effect("keep", keys.iteration(jid), (round(seconds),)),)

@@ -1,0 +1,120 @@
+"""How far an iterable job has come: work in many small steps, which may stop between two of them.
+
+The job says after each step where it would go on: its cursor. forkq saves that every five seconds,
+and when the job stops or fails. The way of such a job is in docs/internals.md.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from math import inf
+from time import monotonic
+from typing import Any, Final, Protocol
+
+from .current_job import CurrentJob
+from .errors import Cancelled, InvalidJob, IterationStopped
+from .features.iterable.parts import Iteration, written
+from .process_state import stopping
+
+# Seconds of work that a job may repeat after its process was killed.
+_SAVE_EVERY: Final = 5.0
+_CURSOR: Final = "cursor"
+
+
+class CursorStore(Protocol):
+    """Where the cursor of a job is kept while it runs. ``save`` returns whether another process has
+    cancelled the job. Both may raise IterationStopped."""
+
+    def load(self) -> Iteration: ...
+    def save(self, reached: Iteration) -> bool: ...
+
+
+class _NoStore:
+    """The store of a job that no child runs: it begins at the beginning."""
+
+    def load(self) -> Iteration:
+        return Iteration()
+
+    def save(self, reached: Iteration) -> bool:
+        written(reached.cursor)
+        return False
+
+
+class IterationRun:
+    """One run of an iterable job: how far the job has come, and whether it goes on."""
+
+    def __init__(self, running: CurrentJob | None) -> None:
+        self._store: CursorStore = getattr(running, "cursors", None) or _NoStore()
+        before = self._store.load()
+        self.runs = before.runs + 1
+        self.cursor = before.cursor
+        self._is_cancelled = before.cancelled
+        self._before = before.seconds
+        self._begun = monotonic()
+        self._save_at = self._begun + _SAVE_EVERY
+        self._stop_at = self._begun + _longest(running)
+
+    @contextmanager
+    def to_its_end(self) -> Iterator[None]:
+        """Around the work of the job. Raises Cancelled at once if another process has cancelled it,
+        and saves how far it has come if it fails."""
+        if self._is_cancelled:
+            raise Cancelled
+        try:
+            yield
+        except (IterationStopped, Cancelled):
+            raise
+        except BaseException:
+            self.save()
+            raise
+
+    def at(self, cursor: Any) -> None:
+        """Notes that everything before ``cursor`` is done. Raises IterationStopped if the job is to
+        go on later, and Cancelled."""
+        self.cursor = cursor
+        if (moment := monotonic()) >= self._save_at:
+            self._save_at = moment + _SAVE_EVERY
+            self.save()
+        if stopping():
+            raise IterationStopped(self._reached())
+        if moment >= self._stop_at:
+            raise IterationStopped(self._reached(), at_tail=True)
+
+    def save(self) -> None:
+        """Saves how far the job has come. Raises Cancelled if another process has cancelled it."""
+        if self._store.save(self._reached()):
+            raise Cancelled
+
+    def _reached(self) -> Iteration:
+        reached = Iteration(self.runs, self.cursor, self._before + monotonic() - self._begun)
+        written(reached.cursor)  # raises here what the job has given
+        return reached
+
+
+def _longest(running: CurrentJob | None) -> float:
+    """Seconds for which a run may go on."""
+    found = None if running is None else running.payload.get("max_runtime")
+    return found if isinstance(found, int | float) and found > 0 else inf
+
+
+def run_generator(running: CurrentJob | None, function: Callable[..., Any], *args: Any) -> None:
+    """Runs a generator function that is a job: it yields its cursor after each step."""
+    run = IterationRun(running)
+    named = {} if run.cursor is None else {_CURSOR: run.cursor}
+    with run.to_its_end(), closing(function(*args, **named)) as steps:
+        for cursor in steps:
+            run.at(cursor)
+
+
+def without_cursor(signature: inspect.Signature, name: str) -> inspect.Signature:
+    """The parameters of a job, of those of the function ``name`` that takes a cursor, too. Raises
+    InvalidJob."""
+    found = list(signature.parameters.values())
+    cursor = next((one for one in found if one.name == _CURSOR), None)
+    if cursor is None or cursor.default is inspect.Parameter.empty:
+        raise InvalidJob(f"{name} needs a parameter `cursor=None`: from there the job goes on")
+    if cursor.kind is cursor.POSITIONAL_OR_KEYWORD and found[-1] is not cursor:
+        raise InvalidJob(f"{name}: put `cursor=None` behind all other parameters")
+    return signature.replace(parameters=[one for one in found if one is not cursor])
