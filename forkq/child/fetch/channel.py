@@ -12,7 +12,7 @@ before the wait, when there is time for it (docs/decisions/019).
 from __future__ import annotations
 
 import random
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from math import inf
@@ -32,6 +32,7 @@ from ...wire.lease import UnitOfWork, owner
 from ...wire.times import steady
 from ..failure.ends import Ending, read_replies, send_again
 from .leases import Leases, end_again
+from .portions import count_by_queue
 from .queues import FetchQueues, QueueOffer
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ class FetchChannel:
         self._keys = keys.of_suspects if solo else keys
         self._owner = owner(identity)
         self._solo_keys = (keys.of_suspects.suspected,) if solo else ()
-        self._queues = FetchQueues(capsule, self._keys, log)
+        self.queues = FetchQueues(capsule, self._keys, log)
         self._log = log
         self._sequence = 1
         self._lost: deque[range] = deque(maxlen=_LOST_REPLIES)
@@ -213,7 +214,7 @@ class FetchChannel:
         if not self.connection.connected:
             self.connection.connect()
             ServerTime().measure(self.connection)  # a job that fails needs it for its retry
-            self._queues.changed(None)
+            self.queues.changed(None)
             self._track()
             was_open = self._noted is not None
             self.note_queues_again()
@@ -249,13 +250,14 @@ class FetchChannel:
     def send(self, want: int, leases: Leases, *, free: int = 0, register: bool = False) -> None:
         """Tells of what has ended in ``leases``, and asks for ``want`` jobs, or for ``free`` if a
         rule is in force. A sequence number is used once, even if the fetch fails."""
-        queues = self._queues
+        queues = self.queues
         if want:
             self._learn_queues()
         ended: Sequence[UnitOfWork] = ()
         endings: Sequence[Ending] = ()
         try:
             ended, endings = leases.take_ended()
+            counts = self._counts(leases, ended)
             if queues.dynamic:
                 also = [unit.queue_name for unit in (*ended, *(one.unit for one in endings))]
                 offer = queues.offer(also, turning=not self.tracks, nothing=want == 0)
@@ -268,8 +270,7 @@ class FetchChannel:
             exchange = Exchange(self._sequence, want, free, ended, sent, offer)
             if register and self.tracks:
                 exchange.registers = queues.missing(offer)
-            if queues.counts:
-                exchange.in_flight = _count_by_queue(leases.units().values(), ended)
+            exchange.in_flight = counts
             exchange.sent_at, exchange.asked = monotonic(), steady()
             self.under_way = exchange
         except BaseException:  # no memory, or one of the app's
@@ -280,7 +281,7 @@ class FetchChannel:
 
     def receive(self) -> Exchange:
         """Reads the reply to the exchange under way, and returns that exchange."""
-        exchange, queues = self.under_way, self._queues
+        exchange, queues = self.under_way, self.queues
         assert exchange is not None
         late, (lease_gone, marked, reasons, damaged, *taken) = self._reply(exchange)
         self.under_way = None
@@ -299,6 +300,8 @@ class FetchChannel:
             marked=bool(marked),
             late=late,
         )
+        if units and self.queues.portions.in_force:
+            exchange.tracked = False  # the next portion may follow
         exchange.seconds = monotonic() - exchange.sent_at
         return exchange
 
@@ -316,7 +319,7 @@ class FetchChannel:
         whether it was not the descriptor. While an exchange is under way, what comes may be its
         reply, which ``receive`` reads. Prepares a fetch for ``want`` jobs."""
         self._prepare(want)
-        self._has_report, queues = False, self._queues
+        self._has_report, queues = False, self.queues
         longest = _LONGEST_WAIT_OF_SOLO if self._solo_keys else _LONGEST_WAIT
         token_at = queues.blocked_until if want else inf
         readable = self.connection.wait(max(0.0, min(longest, token_at - monotonic())), wake)
@@ -337,7 +340,7 @@ class FetchChannel:
         """Sends the fetch that ``wait`` has prepared. False if no report woke this child, or if
         that fetch will not do any more."""
         found = self._prepared if self._has_report else None
-        if found is None or self._noted is not self._queues.names:
+        if found is None or self._noted is not self.queues.names:
             return False
         exchange, packed = found
         if (exchange.first, exchange.want) != (self._sequence, want):
@@ -360,13 +363,13 @@ class FetchChannel:
         moves = [part for unit in units for part in (numbers[unit.queue_name], unit.sequence)]
         keys = (self._keys.queues, *self._keys.of_returns(queues))
         complete = self._try(LEASE_RETURN, keys, (self._owner, *moves)) is not None
-        self._queues.changed(None)  # Redis does not tell this connection of its own changes
+        self.queues.changed(None)  # Redis does not tell this connection of its own changes
         return complete
 
     def compare_leases(self, keep: Iterable[int]) -> bool:
         """Returns each lease of this child to its queue, but those with the sequence numbers
         ``keep``. False if a queue is damaged: its leases stay."""
-        queues, complete = self._queues, True
+        queues, complete = self.queues, True
         names = sorted(queues.offered) if queues.dynamic else queues.offer().names
         for call in requeue_calls(self._keys, names, self._owner, self._sequence, keep):
             complete = self._requeue(call) and complete
@@ -389,6 +392,17 @@ class FetchChannel:
             return None
 
     # How
+
+    def _counts(self, leases: Leases, ended: Sequence[UnitOfWork]) -> Mapping[str, int] | None:
+        """How many jobs of each queue stay in flight; None if the script need not know it."""
+        portions = self.queues.portions
+        portions.freed = False
+        if not (self.queues.counts or portions.in_force):
+            return None
+        counts = count_by_queue(leases.units().values(), ended)
+        for name in portions.prepare(counts):
+            self.queues.wake(name)
+        return counts
 
     def _commands(self, exchange: Exchange) -> list[tuple[Any, ...]]:
         return exchange.commands(self._script, self._keys, self._solo_keys, self._owner)
@@ -416,16 +430,16 @@ class FetchChannel:
         if exchange.registers:
             self.connection.read()
             self.connection.read()
-            self._queues.registered(exchange.registers)
+            self.queues.registered(exchange.registers)
         reply: list[Any] = self.connection.read()
         return reply
 
     def _prepare(self, want: int) -> None:
         """Makes a fetch for ``want`` jobs that neither tells an end nor registers keys."""
         self._prepared = None
-        if self._queues.dynamic or self._queues.counts or not want:
+        if self.queues.dynamic or self.queues.counts or self.queues.portions.in_force or not want:
             return
-        exchange = Exchange(self._sequence, want, want, (), (), self._queues.offer())
+        exchange = Exchange(self._sequence, want, want, (), (), self.queues.offer())
         [command] = self._commands(exchange)
         self._prepared = exchange, pack([command])
 
@@ -434,7 +448,7 @@ class FetchChannel:
         self._has_report, self._prepared = False, None
 
     def _on_changes(self, keys: list[bytes] | None) -> None:
-        self._queues.changed(keys)
+        self.queues.changed(keys)
         if keys is None:  # Redis says that all keys are gone
             self.note_queues_again()
             self.on_writes_lost()
@@ -454,7 +468,7 @@ class FetchChannel:
         """Finds the queues that the patterns stand for, if there may be new ones, and notes each
         before anything of it is leased. A solo child removes names itself, of which Redis does not
         tell it, so it looks each time."""
-        queues = self._queues
+        queues = self.queues
         is_polled = queues.dynamic and not self.tracks and monotonic() >= self._look_due
         if queues.stale or is_polled or (self._solo_keys and queues.dynamic):
             self._look_due = monotonic() + _LOOK_EVERY
@@ -467,15 +481,15 @@ class FetchChannel:
         try:
             names = decoded_names(self.connection.call("SMEMBERS", self._keys.queues))
         except DamagedKey:
-            self._queues.stale = False  # the queues that are known are all that can be offered
-            self._queues.found_damaged([self._keys.queues])
+            self.queues.stale = False  # the queues that are known are all that can be offered
+            self.queues.found_damaged([self._keys.queues])
         else:
-            self._queues.learn(names)
-            self._queues.found_sound([self._keys.queues])
+            self.queues.learn(names)
+            self.queues.found_sound([self._keys.queues])
 
     def _note_queues(self) -> None:
         """Notes the queues that are not noted yet."""
-        noted, names = self._noted or frozenset(), self._queues.names
+        noted, names = self._noted or frozenset(), self.queues.names
         if noted is names:
             return
         self._noted = names
@@ -483,13 +497,4 @@ class FetchChannel:
         chunks = [new[start : start + _QUEUES] for start in range(0, len(new), _QUEUES)]
         calls = [Call(QUEUES_IN_FLIGHT, (self._keys.fetched,), chunk) for chunk in chunks]
         for reply in self.connection.exchange(calls) if calls else ():
-            self._queues.noted(reply)
-
-
-def _count_by_queue(
-    in_flight: Iterable[UnitOfWork], ended: Iterable[UnitOfWork]
-) -> Mapping[str, int]:
-    """How many jobs of each queue stay in flight once Redis knows the ``ended`` ones, of which some
-    may still be in flight here."""
-    gone = {unit.sequence for unit in ended}
-    return Counter(unit.queue_name for unit in in_flight if unit.sequence not in gone)
+            self.queues.noted(reply)

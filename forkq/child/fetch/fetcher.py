@@ -60,6 +60,7 @@ class Fetcher:
         self._outage = outage.part("redis gives no jobs", "redis gives jobs again")
         self._backoff = reconnect_backoff(channel.connection)
         self._waker = Waker()  # wakes the driver
+        channel.queues.portions.on_freed = self._waker.wake
         self._lock = threading.RLock()  # an RLock knows its owner: see drop_locks
         self._mode: Literal["on", "paused", "quiet"] = "on"
         self._state: FetchState = "plenty"
@@ -351,8 +352,8 @@ class Fetcher:
         return True
 
     def _has_news(self) -> bool:
-        count = self._leases.count()
-        return count.ended + count.due > 0 or self._channel.under_way is not None
+        count, channel = self._leases.count(), self._channel
+        return any((count.ended + count.due, channel.under_way, channel.queues.portions.freed))
 
     def _make_plan(self) -> Leased:
         units = self._leases.units().values()

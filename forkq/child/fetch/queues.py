@@ -30,6 +30,7 @@ from ...store.connection import DamagedKey, ResponseError
 from ...store.damage import about
 from ...wire.keys import Keys
 from ...wire.lease import UnitOfWork
+from .portions import Portions
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -181,7 +182,7 @@ class FetchQueues:
         self._entries = _groups_of(capsule)
         self._groups = [entry for entry in self._entries if not entry.is_single]
         self.stale = self._has_patterns
-        self._rules = cache(capsule.rules.of)
+        self.portions = Portions(cache(capsule.rules.of))
         self._lacking: dict[str, str] = {}  # the key that is to change, by queue
         # The queues whose keys a script has asked for, and until when they are sent (monotonic).
         self._asked: dict[str, float] = {}
@@ -212,7 +213,7 @@ class FetchQueues:
         if keys is None:
             self._tracked.clear()
             self.stale = self._has_patterns
-            self._wake(None)
+            self.wake(None)
             return
         texts = [key.decode("utf-8", "replace") for key in keys]
         self._tracked.difference_update(texts)
@@ -222,7 +223,7 @@ class FetchQueues:
             if key == self._keys.queues:
                 self.stale = self._has_patterns
             else:
-                self._wake(self._keys.queue_of(key))
+                self.wake(self._keys.queue_of(key))
 
     def registered(self, keys: Iterable[str]) -> None:
         """Notes that Redis tracks these keys."""
@@ -312,7 +313,7 @@ class FetchQueues:
             return self._last[1]
         also = list(dict.fromkeys(also))
         for name in also:
-            self._wake(name)  # Redis does not say what this connection changes
+            self.wake(name)  # Redis does not say what this connection changes
         if nothing and self._groups:
             return self._make([], also)
         shown = self._show(turning)
@@ -335,10 +336,11 @@ class FetchQueues:
     def _in_order(self) -> bool:
         return self._capsule.mode == "strict"
 
-    def _wake(self, name: str | None) -> None:
+    def wake(self, name: str | None) -> None:
         """Opens the queue, which may have something again; and all others, if they may have waited
-        for it."""
-        if name is not None and self._rules(name).blocking:
+        for it. Its rules may be others than in the last offer."""
+        self._last = None
+        if name is not None and self.portions.rules_of(name).blocking:
             name = None
         for entry in self._groups:
             entry.wake(name)
@@ -375,7 +377,7 @@ class FetchQueues:
         for number, name in enumerate(offer.names[: offer.count], 1):
             why, detail = found.get(number, _EMPTY)
             # A blocking queue that may have jobs in progress must be in every offer, to block.
-            may_block = why == b"empty" or not self._rules(name).blocking
+            may_block = why == b"empty" or not self.portions.rules_of(name).blocking
             if why == b"dry":
                 dues.append(monotonic() + detail / 1e6)
                 if may_block:
@@ -442,7 +444,7 @@ class FetchQueues:
         return [len(groups), *(part for group in groups for part in group)]
 
     def _ruling(self, name: str, numbers: dict[str, int], after: list[Sequence[str]]) -> list[Any]:
-        rules = self._rules(name)
+        rules = self.portions.rules_of(name)
         if rules == NO_RULES and name not in self._asked:
             return []
         rate = (rules.rate.count, rules.rate.seconds, rules.rate.burst) if rules.rate else ("",) * 3

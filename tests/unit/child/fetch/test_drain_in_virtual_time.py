@@ -18,8 +18,10 @@ from forkq.child.fetch.channel import Exchange
 from forkq.child.fetch.fetcher import Fetcher
 from forkq.child.fetch.leases import Leases
 from forkq.child.fetch.plan import FetchPace
-from forkq.child.fetch.queues import QueueOffer
+from forkq.child.fetch.queues import FetchQueues, QueueOffer
 from forkq.child.fetch_turn import FetchTurn, Hand
+from forkq.config.capsule import Capsule
+from forkq.wire.keys import Keys
 from forkq.wire.lease import UnitOfWork
 from forkq.wire.times import steady
 from tests.support.recorded_log import RecordedLog
@@ -51,6 +53,7 @@ class FakeChannel:
         self.delay = 0.0  # of the next reply
         self.asked = 0
         self.under_way: Exchange | None = None
+        self.queues = FetchQueues(Capsule("c", (("q", 0),)), Keys(), RecordedLog())
         self._clock = clock
         self._round_trip = round_trip
         self._reply_at = 0.0
