@@ -51,6 +51,14 @@ def expected(jobs: int, total: int) -> set[bytes]:
     return {f"{number}:{item}".encode() for number in range(jobs) for item in range(total)}
 
 
+def kill_one(forkq_tree: ForkqTree) -> bool:
+    """Kills a child that is ready. Returns whether there was one."""
+    ready = [child for child in workers(forkq_tree) if "busy" in child.cmdline()[0]]
+    if ready:
+        ready[0].kill()
+    return bool(ready)
+
+
 def wait_items(ledger: Server, more_than: int) -> None:
     wait_until(lambda: len(items(ledger)) > more_than, deadline=600, what="more items")
 
@@ -82,8 +90,7 @@ def test_a_kill_repeats_little_and_skips_nothing(
     forkq_tree = started(tree, redis_server, own_server, "-c", "8")
     for number in range(kills):
         wait_items(own_server, number * jobs * total // (kills + 1))
-        wait_until(lambda: workers(forkq_tree), what="a child")
-        workers(forkq_tree)[0].kill()
+        wait_until(lambda: kill_one(forkq_tree), what="a child")
     wait_until(lambda: len(items(own_server)) == jobs * total, deadline=600, what="all items")
     found = items(own_server)
     assert found.keys() == expected(jobs, total)

@@ -9,12 +9,13 @@ import threading
 import time
 from collections.abc import Iterator
 from contextvars import ContextVar
+from itertools import count
 from typing import Any
 
 import pytest
 
 import forkq
-from forkq import testing
+from forkq import iteration, testing
 from forkq.wire.times import now
 
 
@@ -397,3 +398,40 @@ def test_the_drain_of_the_module_is_that_of_the_innermost(note: Any, journal: li
         note.perform_async(1)
         assert testing.drain(note) == 1
     assert journal == [1]
+
+
+def test_an_iterable_job_goes_on_from_its_cursor(
+    jobs: testing.RecordedJobs, journal: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a failure, a snooze, and its max_runtime."""
+    ends: dict[int, BaseException] = {2: Flaky(), 4: forkq.Snooze(60)}
+    moments = count(step=0.25)
+    monkeypatch.setattr(iteration, "monotonic", lambda: next(moments))
+
+    @forkq.job(name="walk", iterable=True, max_runtime=1)
+    def walk(total: int, cursor: int = 0) -> Iterator[int]:
+        for item in range(cursor, total):
+            if item in ends:
+                raise ends.pop(item)
+            journal.append(item)
+            yield item + 1
+
+    walk.perform_async(12)
+    runs = jobs.drain()
+    assert journal == list(range(12))
+    assert runs > 4
+    assert not ends
+
+
+def test_an_iterable_class_walks_where_the_test_calls_it() -> None:
+    seen: list[str] = []
+
+    class Letters(forkq.IterableJob, name="letters"):
+        def build_enumerator(self, word: str, cursor: int | None = None) -> Any:
+            return forkq.cursors.sequence(word, cursor)
+
+        def each_iteration(self, letter: str, word: str) -> None:
+            seen.append(letter)
+
+    Letters().perform("abc")
+    assert seen == ["a", "b", "c"]
