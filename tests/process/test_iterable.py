@@ -9,7 +9,6 @@ import pytest
 from redis import Redis
 
 import forkq
-from tests.process.shared import workers
 from tests.support.server import Server
 from tests.support.tree import ForkqTree, StartTree
 from tests.support.waiting import wait_until
@@ -53,7 +52,7 @@ def expected(jobs: int, total: int) -> set[bytes]:
 
 def kill_one(forkq_tree: ForkqTree) -> bool:
     """Kills a child that is ready. Returns whether there was one."""
-    ready = [child for child in workers(forkq_tree) if "busy" in child.cmdline()[0]]
+    ready = forkq_tree.children("busy")
     if ready:
         ready[0].kill()
     return bool(ready)
