@@ -39,7 +39,7 @@ from .errors import (
 )
 from .every import every
 from .job import Job, job
-from .middleware import Middleware, NextCall
+from .middleware import AroundMiddleware, Middleware, NextCall
 from .process_state import is_leader, stopping
 from .registry import (
     DISCARD,
@@ -65,6 +65,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DISCARD",
     "KILL",
+    "AroundMiddleware",
     "Cancelled",
     "CannotSave",
     "Client",

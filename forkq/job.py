@@ -242,7 +242,7 @@ def _makes_generator(function: Callable[..., Any]) -> Callable[[CurrentJob], Cal
     """What makes the function that runs a generator from its cursor on. Raises InvalidJob."""
     from .iteration import run_generator  # noqa: PLC0415 - few jobs are iterable
 
-    if registry.lazy_kind(function) != "a generator":
+    if registry.lazy_kind(function) != registry.GENERATOR:
         raise InvalidJob(
             f"{function.__qualname__} has iterable=True and is no generator: `yield` its cursor "
             "after each step"

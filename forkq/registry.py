@@ -24,6 +24,8 @@ ErrorHandler: TypeAlias = "Callable[[BaseException, ErrorContext], Any]"
 
 ASYNC: Final = "async"
 """The kind of a function that is ``async def`` (``lazy_kind``)."""
+GENERATOR: Final = "a generator"
+"""The kind of a function that has a ``yield`` (``lazy_kind``)."""
 EVENTS: Final = ("startup", "quiet", "shutdown", "exit", "fork", "leader")
 
 
@@ -194,7 +196,7 @@ def lazy_kind(function: object) -> str:
     for test, kind in (
         (inspect.iscoroutinefunction, ASYNC),
         (inspect.isasyncgenfunction, "an async generator"),
-        (inspect.isgeneratorfunction, "a generator"),
+        (inspect.isgeneratorfunction, GENERATOR),
     ):
         if test(function) or test(type(function).__call__):
             return kind
@@ -206,25 +208,35 @@ def is_async(function: object) -> bool:
     return lazy_kind(function) == ASYNC
 
 
+def name_of(function: object) -> str:
+    """The name of a function or another callable, for the text of an error."""
+    return getattr(function, "__qualname__", None) or repr(function)
+
+
+def refuse_lazy(function: object, what: str, remedy: str, allowed: Collection[str] = ()) -> None:
+    """Raises ForkqError if a call would run nothing of ``function``, unless its kind
+    (``lazy_kind``) is among those ``allowed``."""
+    kind = lazy_kind(function)
+    if kind and kind not in allowed:
+        raise ForkqError(
+            f"{what} {name_of(function)} is {kind}: a call of it runs nothing; {remedy}"
+        )
+
+
 def check_hook(
     function: Callable[..., Any], what: str, *arguments: str, lazy: Collection[str] = ()
 ) -> None:
     """Raises ForkqError if a call with these arguments would fail, or would run nothing: it is
     called when a job runs or fails, and that is too late to hear of it. ``lazy``: the kinds
     (``lazy_kind``) that are allowed all the same."""
-    name = getattr(function, "__qualname__", repr(function))
-    kind = lazy_kind(function)
-    if kind and kind not in lazy:
-        raise ForkqError(
-            f"{what} {name} is {kind}: a call of it runs nothing; make it a plain function"
-        )
+    refuse_lazy(function, what, "make it a plain function", lazy)
     try:
         inspect.signature(function).bind(*arguments)
     except ValueError:
         return  # written in C, and Python does not know its parameters
     except TypeError as error:
         given = f"with ({', '.join(arguments)})" if arguments else "without arguments"
-        raise ForkqError(f"{what} {name} is called {given}: {error}") from None
+        raise ForkqError(f"{what} {name_of(function)} is called {given}: {error}") from None
 
 
 def on(event: Event) -> Callable[[Handler], Handler]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Awaitable, Sequence
 from collections.abc import Set as AbstractSet
+from contextvars import copy_context
 from threading import get_ident
 from types import CoroutineType
 from typing import Any
@@ -94,7 +95,7 @@ class Processor:
                 try:
                     if (unit := self._turn.take(self.hand)) is None:
                         return
-                    self.process(unit)
+                    copy_context().run(self.process, unit)  # what a job sets ends with it
                 except (Shutdown, Cancelled):  # Python 3.10 can deliver it after the region
                     self.region.leave()  # the lease stands: the stop returns it
         except BaseException as error:  # noqa: BLE001 - raised by the app in this thread, too late

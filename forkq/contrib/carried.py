@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -26,15 +26,15 @@ class Carried:
         finally:
             self._values.reset(token)
 
-    def write(self, _job: Payload, call: Callable[[], Any]) -> Any:
+    def write(self, _job: Payload) -> Generator[None, Any, None]:
         """A client middleware that writes the values into the payload. A job that has one of the
         keys already keeps it."""
-        made, values = call(), self._values.get({})
+        made = yield
+        values = self._values.get({})
         if type(made) is dict and values and values.keys().isdisjoint(made):
             made.update(values)
-        return made
 
-    def install(self, around_push: middleware.Middleware) -> None:
+    def install(self, around_push: middleware.AroundMiddleware) -> None:
         """Puts ``around_push`` around each push, and ``write`` around each job of it, once."""
         if self.write not in middleware.client.members:
             middleware.client.prepend(self.write)

@@ -8,7 +8,7 @@ handlers that forkq calls in between run in the same context.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from time import perf_counter, time, time_ns
 from typing import Any, Final, Literal, TypeAlias
 
 from forkq import middleware, registry
-from forkq.errors import Discard, Snooze, cancelled_in, caused_by_shutdown, decision_in
+from forkq.errors import Discard, LeaseLost, Snooze, cancelled_in, caused_by_shutdown, decision_in
 from forkq.logs import attempt_of
 from forkq.process_state import stopping
 from forkq.wire.payload import DEFAULT_QUEUE, Payload
@@ -40,7 +40,7 @@ class ObservedRun:
     the run has ended: "done"; "retried" if the job failed and is tried again; "dead"; "dropped" if
     it has no more attempts and is not kept; "discarded" if a rule of the app or the job itself said
     so; "snoozed" if it has asked to run later; "cancelled"; or "interrupted" if the stop returned
-    it to its queue. ``error``: what the job raised.
+    it to its queue, or another host has got it. ``error``: what the job raised.
     ``kept``: what observers keep for this run.
     """
 
@@ -123,16 +123,16 @@ _complained: Final[set[RunObserver]] = set()
 _current: Final[ContextVar[ObservedRun | None]] = ContextVar("forkq_run", default=None)
 
 
-def _perform(job: Payload, call: Callable[[], Any]) -> Any:
+def _perform(job: Payload) -> Iterator[None]:
     """The middleware."""
     run = _begin(job)
     begun = perf_counter()
     try:
         with _inside(run):
-            result = call()
+            yield
     except BaseException as error:
         run.elapsed, run.error = perf_counter() - begun, error
-        if stopping() and caused_by_shutdown(error):
+        if isinstance(error, LeaseLost) or (stopping() and caused_by_shutdown(error)):
             _end(run, "interrupted")
         elif isinstance(said := decision_in(error), Snooze | Discard):
             _end(run, said.outcome)
@@ -142,7 +142,6 @@ def _perform(job: Payload, call: Callable[[], Any]) -> Any:
     run.elapsed = perf_counter() - begun
     _end(run, "done")
     _current.set(None)
-    return result
 
 
 def _begin(job: Payload) -> ObservedRun:

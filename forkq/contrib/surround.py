@@ -3,7 +3,7 @@ each job, and each hook and handler that is called after a failure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -14,9 +14,9 @@ def surround(enter: Callable[[], AbstractContextManager[object]]) -> None:
     """Runs each job inside of ``enter()`` from now on, outside of the app's own middleware. So does
     each of ``retry_in`` and ``retries_exhausted``, and each death and error handler."""
 
-    def around_job(job: dict[str, Any], call: Callable[[], Any]) -> Any:
+    def around_job(job: dict[str, Any]) -> Iterator[None]:
         with enter():
-            return call()
+            yield
 
     middleware.server.prepend(around_job)
     registry.around_hooks.append(enter)

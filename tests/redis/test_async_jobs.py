@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from redis import Redis
+from structlog.contextvars import bind_contextvars, bound_contextvars, get_contextvars
 
 import forkq
 from forkq import middleware, registry
@@ -321,3 +322,77 @@ def test_a_job_that_swallows_the_stop_runs_again_all_the_same(
         child.manager.interrupt()
         assert swallowed.wait(PATIENCE)
     assert redis.llen(LIST) == 1
+
+
+@KINDS
+def test_a_generator_is_around_it_and_what_it_sets_reaches_the_job(
+    redis: Redis, child: InProcessChild, kind: str
+) -> None:
+    """The log context of structlog is made of such variables."""
+    seen: list[object] = []
+
+    @middleware.server.append
+    def context(job: dict[str, Any]) -> Iterator[None]:
+        with bound_contextvars(tenant=job["args"][0]):
+            try:
+                yield
+            except ValueError as error:
+                seen.append(str(error))
+                raise
+            seen.append("after")
+
+    def work(tenant: int) -> None:
+        seen.append(get_contextvars())
+        if tenant == 2:
+            raise ValueError("odd")
+
+    define(kind, work)
+    for tenant in (1, 2):
+        push(redis, tenant)
+        settle(child, redis)
+    assert seen == [{"tenant": 1}, "after", {"tenant": 2}, "odd"]
+
+
+@KINDS
+def test_what_a_job_sets_in_its_context_is_gone_with_it(
+    redis: Redis, redis_server: Server, kind: str
+) -> None:
+    seen: list[object] = []
+
+    def work(number: int) -> None:
+        seen.append(dict(get_contextvars()))
+        bind_contextvars(number=number)
+        seen.append(dict(get_contextvars()))
+
+    define(kind, work)
+    with InProcessChild(redis_server.url, concurrency=1) as child:
+        for number in (1, 2):
+            push(redis, number)
+            settle(child, redis)
+    assert seen == [{}, {"number": 1}, {}, {"number": 2}]
+
+
+@KINDS
+def test_handlers_of_a_failure_have_what_a_middleware_has_set(
+    redis: Redis, child: InProcessChild, kind: str
+) -> None:
+    seen: list[object] = []
+
+    @middleware.server.append
+    def context(job: dict[str, Any]) -> Iterator[None]:
+        bind_contextvars(tenant=job["args"][0])
+        yield
+
+    @forkq.on_error
+    def tell(error: BaseException, context: forkq.ErrorContext) -> None:
+        seen.append(dict(get_contextvars()))
+
+    def work(tenant: int) -> None:
+        raise ValueError(tenant)
+
+    define(kind, work)
+    for tenant in (1, 2):
+        push(redis, tenant)
+        settle(child, redis)
+    wait_until(lambda: len(seen) == 2, what="both handlers")
+    assert seen == [{"tenant": 1}, {"tenant": 2}]

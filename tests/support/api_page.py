@@ -58,6 +58,7 @@ _TYPES: Final = {
 # They stand elsewhere on the page, under the name of their module, or need no text.
 _OTHERS: Final = (
     *_TYPES,
+    "AroundMiddleware",
     "Middleware",
     "Queue",
     "__version__",

@@ -171,22 +171,32 @@ def count(error: BaseException, context: forkq.ErrorContext) -> None:
     ),
     Task(
         "Wrap pushes and runs",
-        ("forkq.middleware.Middleware", "forkq.middleware.Chain"),
+        (
+            *("forkq.middleware.AroundMiddleware", "forkq.middleware.Middleware"),
+            "forkq.middleware.Chain",
+        ),
         """\
+from collections.abc import Iterator
 from typing import Any
 
 import forkq
-from forkq.middleware import Chain, Middleware
+from forkq.middleware import AroundMiddleware, Chain, Middleware
 
 
-def with_tenant(job: forkq.Payload, call: forkq.NextCall) -> Any:
+def with_tenant(job: forkq.Payload) -> Iterator[None]:
     job["tenant"] = "blue"
+    yield  # the push, or the run
+
+
+def only_by_day(job: forkq.Payload, call: forkq.NextCall) -> Any:
     return call()  # None instead would veto the push
 
 
 pushes: Chain = forkq.middleware.client
-outermost: Middleware = pushes.prepend(with_tenant)
+innermost: AroundMiddleware = pushes.append(with_tenant)
+outermost: Middleware = pushes.prepend(only_by_day)
 pushes.remove(outermost)
+pushes.remove(innermost)
 """,
     ),
     Task(

@@ -6,7 +6,7 @@ They travel in the payload as ``locale`` (Sidekiq's key) and ``timezone``, in re
 from __future__ import annotations
 
 import zoneinfo
-from collections.abc import Callable
+from collections.abc import Iterator
 from datetime import tzinfo
 from functools import lru_cache
 from typing import Any
@@ -17,7 +17,7 @@ from django.utils import timezone, translation
 _LONGEST = 64
 
 
-def note(job: dict[str, Any], call: Callable[[], Any]) -> Any:
+def note(job: dict[str, Any]) -> Iterator[None]:
     """Client middleware that adds language and time zone, unless the push has named others."""
     language = translation.get_language() if settings.USE_I18N else None
     if language is not None:
@@ -25,16 +25,16 @@ def note(job: dict[str, Any], call: Callable[[], Any]) -> Any:
     zone = getattr(timezone.get_current_timezone(), "key", None) if settings.USE_TZ else None
     if zone is not None:
         job.setdefault("timezone", zone)
-    return call()
+    yield
 
 
-def activate(job: dict[str, Any], call: Callable[[], Any]) -> Any:
+def activate(job: dict[str, Any]) -> Iterator[None]:
     """Server middleware that activates language and time zone for the job, and ends what the job
     itself activates. A job without them, or with names that this project does not know, has the
     project's defaults."""
     language = _language(job.get("locale")) or settings.LANGUAGE_CODE
     with translation.override(language), timezone.override(_zone(job.get("timezone"))):
-        return call()
+        yield
 
 
 def _language(name: Any) -> str | None:

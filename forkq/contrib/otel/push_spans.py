@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Generator
 from typing import Any
 
 from opentelemetry import propagate
@@ -34,28 +34,28 @@ class OtelPushSpans:
         )
         self._carried.install(self.around_push)
 
-    def around_push(self, job: Payload, call: Callable[[], Any]) -> Any:
-        """Runs a push inside a span: a bulk push has one, too. The span ends when Redis has the
-        jobs, or, for a push that waits for a commit, when the jobs are encoded."""
+    def around_push(self, job: Payload) -> Generator[None, Any, None]:
+        """A span around a push: a bulk push has one, too. It ends when Redis has the jobs, or, for
+        a push that waits for a commit, when the jobs are encoded."""
         if type(job) is not dict or type(job.get("class")) is not str:
-            return call()  # the client says what is wrong
+            yield  # the client says what is wrong
+            return
         queue, name = text(job.get("queue")) or DEFAULT_QUEUE, name_of(job)
         with self._tracer.start_as_current_span(
             self._naming.span_name("send", queue, name),
             kind=SpanKind.PRODUCER,
             attributes=self._naming.attributes("send", queue, name),
         ) as span:
-            result = self._push(span, call)
+            result = yield from self._push(span)
         count = len(result) if type(result) is list else int(result is not None)
         self._sent.add(count, self._naming.operation("send", self._queues.bounded(queue)))
-        return result
 
-    def _push(self, span: Span, call: Callable[[], Any]) -> Any:
+    def _push(self, span: Span) -> Generator[None, Any, Any]:
         headers: dict[str, str] = {}
         propagate.inject(headers)
         try:
             with self._carried.during(headers):
-                result = call()
+                result = yield
         except BaseException as error:
             span.set_attribute("error.type", error_type(error))
             raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Generator
 from typing import Any, Final
 
 import sentry_sdk
@@ -25,21 +25,20 @@ class SentryPushSpans:
         """Gives each push a span from now on, in the trace that is under way."""
         self._carried.install(self.around_push)
 
-    def around_push(self, job: Payload, call: Callable[[], Any]) -> Any:
-        """Runs a push inside a span, which ends when Redis has the jobs. A bulk push has one,
-        too."""
+    def around_push(self, job: Payload) -> Generator[None, Any, None]:
+        """A span around a push, which ends when Redis has the jobs. A bulk push has one, too."""
         usable = type(job) is dict and type(job.get("class")) is str
         if not (usable and sentry_sdk.get_client().is_active()):
-            return call()
+            yield
+            return
         with sentry_sdk.start_span(op="queue.publish", name=name_of(job)) as span:
             span.set_data("messaging.destination.name", text(job.get("queue")) or DEFAULT_QUEUE)
             with self._carried.during({HEADERS: _headers()}):
-                result = call()
+                result = yield
             if type(result) is str:
                 span.set_data("messaging.message.id", result)
             elif type(result) is list:
                 span.set_data("messaging.batch.message_count", len(result))
-            return result
 
 
 def _headers() -> dict[str, str]:
