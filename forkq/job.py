@@ -17,6 +17,7 @@ from typing import (
     ParamSpec,
     TypeAlias,
     TypeVar,
+    cast,
     overload,
 )
 
@@ -48,6 +49,14 @@ _HOOKS: Final = {
     "retries_exhausted": ("job", "exception"),
 }
 
+
+class Cancel:
+    """``Pusher.cancel`` of a job class."""
+
+    def __get__(self, job: object, owner: Any) -> Callable[..., str]:
+        return cast("Callable[..., str]", owner.set().cancel)
+
+
 Errors: TypeAlias = "type[BaseException] | Sequence[type[BaseException]]"
 
 P = ParamSpec("P")
@@ -77,6 +86,7 @@ class Job:
     perform_at = PerformLater("perform_at")
     perform_bulk = PerformBulk()
     set = SetOptions()
+    cancel = Cancel()
 
     _running: CurrentJob | None = None
     _options: ClassVar[Mapping[str, Any]] = {}

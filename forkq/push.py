@@ -160,6 +160,10 @@ class Parameters:
             bound.apply_defaults()
         return list(bound.args)
 
+    def named(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments by their names, with defaults; some may be missing. Raises TypeError."""
+        return {**self.defaults, **self._signature.bind_partial(*args, **kwargs).arguments}
+
     def _misnamed(self, given: int, kwargs: Mapping[str, Any]) -> str:
         """Which names are no parameters, and which arguments are missing beside the first
         ``given`` ones: Python would name one of both. "" if each name is a parameter."""
@@ -298,6 +302,14 @@ class Pusher(Generic[P]):
             _refuse_misspelt(self.name, key)
         changed = with_options({**self._options, **more}, options, self.name)
         return Pusher(self.name, self._parameters, changed)
+
+    def cancel(self, *args: Any, **kwargs: Any) -> str:
+        """Cancels the job that has the lock of these arguments (``unique_for``), whether it waits
+        or runs. Returns its jid at once; "" if no job has the lock. Arguments that do not count
+        (``unique_by``) may be left out. Raises InvalidJob for a job that is not unique."""
+        from .cancelling import cancel_holder  # noqa: PLC0415 - a push needs none of it
+
+        return cancel_holder(self.name, self._options, self._parameters, args, kwargs)
 
     def payload(self, *args: P.args, **kwargs: P.kwargs) -> Payload:
         """What ``perform_async`` gives to ``Client.push``: the class, the arguments, the options.

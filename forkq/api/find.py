@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from ..errors import ForkqError, InvalidJob, shown
+from ..cancelling import check_seconds, note_cancelled
+from ..errors import InvalidJob, shown
 from ..features.cancel.parts import (
-    MOST,
     field_in,
     field_of_class,
     field_of_jid,
@@ -20,8 +20,6 @@ from ..features.cancel.parts import (
 from ..servers import Server, Servers, first_found
 from ..store.find_job import ALIVE, ALL, Found, Location
 from ..store.find_job import find as find_job
-from ..store.scripts import CANCEL
-from ..wire.times import LONGEST_SECONDS
 from .door import servers as all_servers
 from .entry import JobEntry, found_entry
 from .running import in_sidekiq
@@ -155,9 +153,9 @@ def cancel_jobs(
     for jid in given:
         if type(jid) is not str or not jid:
             raise InvalidJob(f"{shown(jid)} is no jid: pass what a push has returned")
-    _check_seconds("wait", wait)
+    check_seconds("wait", wait)
     named, found = list(dict.fromkeys(given)), _servers(where)
-    _note(found, [(field_of_jid(jid), jid) for jid in named], grace if force else None)
+    note_cancelled(found, [(field_of_jid(jid), jid) for jid in named], grace if force else None)
     return _outcomes(found, named, wait)
 
 
@@ -172,7 +170,7 @@ def cancel_class(
     ``cancel``."""
     if type(name) is not str or not name:
         raise InvalidJob(f"{shown(name)} is no class of jobs")
-    _note(_servers(where), [(field_of_class(name), "")], grace if force else None)
+    note_cancelled(_servers(where), [(field_of_class(name), "")], grace if force else None)
 
 
 def cancel_entries(entries: Sequence[JobEntry]) -> None:
@@ -182,7 +180,7 @@ def cancel_entries(entries: Sequence[JobEntry]) -> None:
     for entry in entries:
         by_server[entry.server].append((field_of_jid(entry.jid), entry.jid))
     for server, fields in by_server.items():
-        _note([server], fields, None)
+        note_cancelled([server], fields, None)
 
 
 def is_being_cancelled(jid: str, where: Server | Servers | None = None) -> bool:
@@ -208,36 +206,8 @@ def cancelled_at(jid: str, where: Server | Servers | None = None) -> float | Non
     return max((at for at in found if at is not None), default=None)
 
 
-def too_many() -> ForkqError:
-    """The error for more jobs than can wait for their cancellation."""
-    return ForkqError(
-        f"more than {MOST:,} jobs would be waiting for their cancellation: cancel their class, or "
-        "delete those that wait"
-    )
-
-
 def _servers(where: Server | Servers | None) -> list[Server]:
     return [where] if isinstance(where, Server) else list(where or all_servers())
-
-
-def _note(
-    servers: Sequence[Server], fields: Sequence[tuple[str, str]], grace: float | None
-) -> None:
-    if grace is not None:
-        _check_seconds("grace", grace)
-    arguments = [MOST, "" if grace is None else f"{grace:g}"]
-    for field, jid in fields:
-        arguments += (field, jid)
-    for server in servers:
-        keys = server.keys
-        cursors = [keys.iteration(jid) for _, jid in fields if jid]
-        if not server.run(CANCEL, (keys.cancelled, keys.cancelled_lately, *cursors), arguments):
-            raise too_many()
-
-
-def _check_seconds(name: str, value: object) -> None:
-    if type(value) not in (int, float) or not 0 <= value <= LONGEST_SECONDS:  # type: ignore[operator]
-        raise ForkqError(f"{name} is {shown(value)}: pass a number of seconds from 0 to 1e9")
 
 
 def _outcomes(

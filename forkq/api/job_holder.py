@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..cancelling import too_many
 from ..errors import ForkqError
 from ..features.cancel.parts import MOST
 from ..servers import Server, first_found
@@ -13,7 +14,7 @@ from .changes import checked_queue, moved
 from .door import OnServer
 from .entry import JobEntry
 from .filters import EVERY, Filter
-from .find import cancel_entries, find_among, too_many
+from .find import cancel_entries, find_among
 from .pages import Pages
 
 

@@ -10,8 +10,9 @@ from typing import Final
 from .. import api
 from ..api.changes import MOST_UNDONE, UNDO_TIME
 from ..api.filters import EVERY
-from ..api.find import find_among, too_many
+from ..api.find import find_among
 from ..api.job_holder import JobHolder
+from ..cancelling import too_many
 from ..errors import ForkqError
 from ..features.cancel.parts import MOST
 from ..store.find_job import Location

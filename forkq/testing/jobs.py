@@ -24,7 +24,8 @@ class RecordedJobs(Recorder):
     """What ``fake`` and ``inline`` record. Thread-safe.
 
     ``performed`` has the jobs that have run without an error, ``dead`` those that the dead set
-    would have. As a sequence it has the jobs that wait, in the order in which ``drain`` runs them.
+    would have, ``cancelled`` those that were cancelled while they waited. As a sequence it has the
+    jobs that wait, in the order in which ``drain`` runs them.
     """
 
     def __iter__(self) -> Iterator[RecordedJob]:
@@ -111,7 +112,7 @@ class RecordedJobs(Recorder):
     def clear(self) -> None:
         """Forgets all jobs, those that have run, too."""
         with self._lock:
-            for each in (self._waiting, self.performed, self.dead, self._given_up):
+            for each in (self._waiting, self.performed, self.dead, self.cancelled, self._given_up):
                 each.clear()
 
     def check(self) -> None:

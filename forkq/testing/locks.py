@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from ..features.unique.parts import lock_in
+from ..features.unique.parts import Lock, lock_in
 from ..features.ways import BY_NAME
 from ..store.route import EncodedJob
 from ..wire.lease import UnitOfWork
 from ..wire.marks import KEY, needs_in
+from ..wire.payload import Payload
 from ..wire.times import now
 
 
@@ -31,20 +32,33 @@ class Locks:
 
     def start(self, unit: UnitOfWork) -> None:
         """Frees the lock of a job that has it until it starts."""
-        self._free(unit, ("start",))
+        self._free(unit.marked, ("start",))
 
     def leave(self, unit: UnitOfWork, way: str) -> None:
         """Does with the lock of a job what the table says of this way."""
-        if BY_NAME[way].lock == "freed":
-            self._free(unit, ("start", "end"))
-        elif BY_NAME[way].lock == "held" and unit.marked is not None:
-            lock = lock_in(needs_in(unit.marked[KEY]))
-            if lock is not None and lock.until == "end" and lock.kind is None:
-                self._held[lock.digest] = unit.marked["jid"], now() + lock.seconds
+        self.end(unit.marked, way)
 
-    def _free(self, unit: UnitOfWork, until: tuple[str, ...]) -> None:
-        lock = None if unit.marked is None else lock_in(needs_in(unit.marked[KEY]))
-        if lock is None or unit.marked is None or lock.until not in until:
+    def end(self, marked: Payload | None, way: str) -> None:
+        """``leave`` for a job that has no unit of work: it waits."""
+        if BY_NAME[way].lock == "freed":
+            self._free(marked, ("start", "end"))
+        elif BY_NAME[way].lock == "held" and marked is not None:
+            lock = _lock_of(marked)
+            if lock is not None and lock.until == "end" and lock.kind is None:
+                self._held[lock.digest] = marked["jid"], now() + lock.seconds
+
+    def holder(self, digest: str) -> str:
+        """The jid of the job that has that lock; "" if it is free."""
+        jid, until = self._held.get(digest, ("", 0.0))
+        return jid if until > now() else ""
+
+    def _free(self, marked: Payload | None, until: tuple[str, ...]) -> None:
+        lock = None if marked is None else _lock_of(marked)
+        if lock is None or marked is None or lock.until not in until:
             return
-        if self._held.get(lock.digest, ("", 0.0))[0] == unit.marked["jid"]:
+        if self._held.get(lock.digest, ("", 0.0))[0] == marked["jid"]:
             del self._held[lock.digest]
+
+
+def _lock_of(job: Payload) -> Lock | None:
+    return lock_in(needs_in(job.get(KEY)))

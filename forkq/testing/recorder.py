@@ -5,14 +5,17 @@ from __future__ import annotations
 import threading
 from bisect import insort
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from operator import is_
-from typing import NoReturn
+from typing import Any
 
+from ..features.cancel.parts import fields_about
 from ..features.iterable.parts import Iteration
 from ..features.marked import stamped
 from ..store.route import EncodedJob, Wait
 from ..wire.times import now
+from .fake_connection import FakeConnection
 from .locks import Locks
 from .recorded_job import RecordedJob
 
@@ -23,6 +26,7 @@ class Recorder:
     def __init__(self, *, at_once: bool = False) -> None:
         self.performed: list[RecordedJob] = []
         self.dead: list[RecordedJob] = []
+        self.cancelled: list[RecordedJob] = []
         self._waiting: list[RecordedJob] = []
         self.locks = Locks()
         self.cursors: dict[str, Iteration] = {}  # of iterable jobs, by jid
@@ -76,12 +80,25 @@ class Recorder:
             self._given_up.clear()  # the caller of the push learns of it
             raise error
 
-    def connection(self) -> NoReturn:
-        """Raises AssertionError: there is no connection."""
-        raise AssertionError(
-            "this test records pushes (forkq.testing), so there is no Redis to look into or to "
-            "change; ask for the fixture `forkq_server`, a Redis for tests"
-        )
+    def connection(self) -> AbstractContextManager[Any]:
+        """What stands in the place of a connection: it can cancel jobs, and nothing else."""
+        return nullcontext(FakeConnection(self))
+
+    def cancel(self, field: str) -> None:
+        """Ends the waiting jobs of a field of ``forkq:cancelled``, as the leader does. One that
+        runs now goes on: no thread of a test is interrupted."""
+        with self._lock:
+            ended = [job for job in self._waiting if field in fields_about(job.payload)]
+            self._waiting = [job for job in self._waiting if job not in ended]
+        for job in ended:
+            self.locks.end(job.payload, "cancelled")
+        self.cancelled += ended
+
+    def holder(self, digest: str) -> str:
+        """The jid of the job that has that lock, or that waits where at most one does; "" if none
+        does."""
+        waiting = (job.jid for job in self._waiting if job.ticket == digest)
+        return next(waiting, "") or self.locks.holder(digest)
 
     def add(self, job: RecordedJob) -> None:
         """Adds ``job`` to those that wait: in the place of the one before it, where at most one

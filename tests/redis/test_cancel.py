@@ -15,16 +15,18 @@ import pytest
 from redis import Redis
 
 import forkq
-from forkq import api, middleware, registry
+from forkq import api, cancelling, middleware, registry
 from forkq.child.heartbeat.beat import Heartbeat
 from forkq.child.heartbeat.cancelled import WatchCancelled
 from forkq.child.heartbeat.stats import Totals
 from forkq.child.heartbeat.tasks import Snapshot
 from forkq.clock.cancelled_jobs import CancelledJobs
+from forkq.config.shards import Shard
 from forkq.errors import ForkqError
 from forkq.features.cancel.parts import MOST, REMEMBERED, Mark, effects, field_of_jid
 from forkq.features.effects import packed
 from forkq.limits.rules import Rate, Rules
+from forkq.sharded_client import ShardedClient
 from forkq.store import scripts
 from forkq.store.connection import RedisConnection
 from forkq.store.outage import Outage
@@ -292,6 +294,15 @@ def test_notes_are_bounded(client: forkq.Client, redis: Redis) -> None:
     assert redis.hlen(CANCELLED) == MOST
 
 
+def test_many_are_noted_in_pages_all_or_none(client: forkq.Client, redis: Redis) -> None:
+    jids = [f"j{number}" for number in range(MOST + 1)]
+    with pytest.raises(forkq.ForkqError, match="cancel their class"):
+        api.cancel_jobs(jids)
+    assert open_notes(redis) == []
+    assert set(api.cancel_jobs(jids[1:]).values()) == {"pending"}
+    assert redis.hlen(CANCELLED) == MOST
+
+
 def test_what_is_remembered_is_bounded(
     client: forkq.Client, redis: Redis, leader: CancelledJobs
 ) -> None:
@@ -350,6 +361,116 @@ def test_a_class_is_cancelled_as_far_as_it_was_pushed_before(
     passes(leader, 2)
     assert open_notes(redis) == []
     assert redis.hgetall(ENDS) == {b"Work|cancelled": b"3"}
+
+
+# By the arguments of a unique job
+
+
+def index(**options: Any) -> Any:
+    def perform(doc: int, version: int = 1) -> None:
+        ran.append(doc)
+
+    registry._jobs.pop("Index", None)
+    return forkq.job(name="Index", **{"unique_for": 60, **options})(perform)
+
+
+def test_a_unique_job_is_cancelled_by_its_arguments(
+    client: forkq.Client, redis: Redis, redis_server: Server
+) -> None:
+    job = index()
+    jid, other = job.perform_async(7), job.perform_in(3600, 8)
+    assert job.cancel(9) == ""
+    assert job.cancel(doc=7, version=1) == jid
+    assert open_notes(redis) == [f"jid:{jid}"]
+    with InProcessClock(redis_server.url):
+        assert forkq.cancel(jid, wait=10) == "removed"
+        assert job.cancel(8) == other
+        assert forkq.cancel(other, wait=10) == "removed"
+    assert job.cancel(7) == ""  # its lock went with it
+    assert job.perform_async(7) != ""
+
+
+@pytest.mark.parametrize("by", [["doc"], lambda doc, version=1: doc])
+def test_arguments_that_do_not_count_may_be_left_out(
+    client: forkq.Client, redis: Redis, by: Any
+) -> None:
+    def perform(version: int, doc: int) -> None: ...
+
+    registry._jobs.pop("Index", None)
+    if callable(by):
+        job = index(unique_by=by)
+        jid = job.perform_async(7, 3)
+        assert job.cancel(7) == jid
+        return
+    job = forkq.job(name="Index", unique_for=60, unique_by=by)(perform)
+    jid = job.perform_async(3, 7)
+    assert job.cancel(doc=7) == jid
+    with pytest.raises(forkq.InvalidJob, match="missing a required argument: 'doc'"):
+        job.cancel(3)
+
+
+@pytest.mark.parametrize("how", ["latest", "replace"])
+def test_the_one_that_waits_and_the_one_that_runs_are_cancelled(
+    client: forkq.Client, redis: Redis, redis_server: Server, how: str
+) -> None:
+    job = index(unique_by=["doc"], on_duplicate=how)
+    job.perform_async(7, 1)
+    newest = job.perform_async(7, 2)
+    assert job.cancel(doc=7) == newest
+    with InProcessClock(redis_server.url):
+        assert forkq.cancel(newest, wait=10) == "removed"
+        wait_until(lambda: not redis.exists(CANCELLED), what="the end of all notes")
+    assert not redis.exists(QUEUE)
+    assert job.cancel(doc=7) == ""
+
+
+def test_a_class_job_is_cancelled_by_its_arguments(client: forkq.Client, redis: Redis) -> None:
+    class Export(forkq.Job, unique_for=60, name="Export"):
+        def perform(self, account: int) -> None: ...
+
+    jid = Export.perform_async(4)
+    assert Export.cancel(account=4) == jid
+    assert Export.set(unique_until="start").cancel(4) == jid
+    with pytest.raises(forkq.InvalidJob, match=r"there is no 'acount' .is 'account' meant"):
+        Export.cancel(acount=4)
+
+
+def _names(redis: Redis, pattern: str) -> list[str]:
+    found: Any = redis.keys(pattern)
+    return [key.decode() for key in found]
+
+
+def test_the_holder_is_found_on_the_shard_that_has_the_lock(
+    redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in the other part of a spread queue: the job went there while its own part was down."""
+    url = redis_server.url
+    shards = [
+        Shard("default", url),
+        *(Shard(name, url, prefix=f"{name}:", spread=("mail",)) for name in "ab"),
+    ]
+    sharded = ShardedClient(shards, "default", url)
+    monkeypatch.setattr(cancelling, "default", lambda: sharded)
+    job = index(queue="mail")
+    try:
+        jid = sharded.push(job.payload(7))
+        [lock] = _names(redis, "*:forkq:unique:*")
+        assert job.cancel(7) == jid
+        part = lock[0]
+        assert _names(redis, "*:forkq:cancelled") == [f"{part}:{CANCELLED}"]
+        other = {"a": "b", "b": "a"}[part]
+        redis.rename(lock, other + lock[1:])
+        assert job.cancel(7) == jid
+        assert redis.exists(f"{other}:forkq:cancelled")
+    finally:
+        sharded.close()
+
+
+def test_a_job_that_is_not_unique_has_no_such_cancel(client: forkq.Client) -> None:
+    with pytest.raises(forkq.InvalidJob, match="its arguments name no job: pass the jid"):
+        work().cancel(1)
+    with pytest.raises(forkq.InvalidJob, match="has no `unique_for`"):
+        index().set(unique_for=0).cancel(1)
 
 
 def test_who_retries_a_job_wants_it_to_run(

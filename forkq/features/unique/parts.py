@@ -204,12 +204,17 @@ def digest(
     """The digest over class and arguments, or over what ``by`` makes of these. The same arguments
     have the same, whether they are given by position, by name, or by a default. Locks of another
     ``kind`` have another one: no script knows two kinds."""
-    counted = _what_counts(job, by, known)
+    return digest_of(name, _what_counts(job, by, known), kind, job["class"])
+
+
+def digest_of(name: str, counts: Any, kind: Kind | None = None, job: str = "") -> str:
+    """The digest over the class ``name`` and what counts of its arguments; an error names ``job``,
+    if that is another one. Raises InvalidJob."""
     try:
-        text = _encode([name, counted] if kind is None else [name, counted, kind])
+        text = _encode([name, counts] if kind is None else [name, counts, kind])
     except UNWRITABLE as error:
         raise InvalidJob(
-            f"job {shown(job['class'])}: what makes it unique cannot be written as JSON ({error}); "
+            f"job {shown(job or name)}: what makes it unique cannot be written as JSON ({error}); "
             "name the arguments that count in `unique_by`, or return text from it"
         ) from None
     return blake2b(text, digest_size=16).hexdigest()

@@ -1,0 +1,66 @@
+"""What a test without Redis has in the place of a connection."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NoReturn, Protocol
+
+from ..store.scripts import CANCEL, Script
+from ..wire.keys import Keys
+from ..wire.times import now
+from .recorded_job import RecordedJob
+
+_UNIQUE: Final = Keys().unique("")
+_LATELY: Final = Keys().cancelled_lately
+_CANCELLED: Final = Keys().cancelled
+
+
+class Cancels(Protocol):
+    """What has the jobs of a test, and those that were ``cancelled``."""
+
+    cancelled: list[RecordedJob]
+
+    def cancel(self, field: str) -> None: ...
+
+    def holder(self, digest: str) -> str: ...
+
+
+class FakeConnection:
+    """Answers what cancelling a job asks, from the ``jobs`` of a test. Raises AssertionError for
+    all else."""
+
+    def __init__(self, jobs: Cancels) -> None:
+        self._jobs = jobs
+
+    def script(self, script: Script, keys: Sequence[str], arguments: Sequence[Any]) -> int:
+        """Cancels jobs."""
+        if script is not CANCEL:
+            _refuse()
+        for field in arguments[2::2]:
+            self._jobs.cancel(field)
+        return 1
+
+    def pipeline(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
+        """The replies to the commands that ask what is cancelled, and who has a lock."""
+        return [self._reply(*command) for command in commands]
+
+    def call(self, *command: Any) -> Any:
+        """The reply to one command."""
+        return self._reply(*command)
+
+    def _reply(self, command: str, key: str = "", *more: Any) -> Any:
+        if command == "HMGET" and key.endswith(_CANCELLED):
+            return [None] * len(more)  # what is cancelled has ended at once
+        if command == "ZMSCORE" and key.endswith(_LATELY):
+            ended = {job.jid for job in self._jobs.cancelled}
+            return [now() if jid in ended else None for jid in more]
+        if command == "HMGET" and _UNIQUE in key:
+            return [None, self._jobs.holder(key.rpartition(_UNIQUE)[2]).encode() or None]
+        return _refuse()
+
+
+def _refuse() -> NoReturn:
+    raise AssertionError(
+        "this test records pushes (forkq.testing), so there is no Redis to look into or to "
+        "change; ask for the fixture `forkq_server`, a Redis for tests"
+    )
