@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
+from . import registry
 from .errors import Cancelled, InvalidJob
 from .iteration import IterationRun
 from .job import Job, is_static, parameters_of
 from .push import Parameters
+from .registry import ASYNC, ASYNC_GENERATOR
+
+_ASYNC: Final = (ASYNC, ASYNC_GENERATOR)
 
 
 class IterableJob(Job):
@@ -23,12 +29,15 @@ class IterableJob(Job):
     ``on_start`` is called in the first run and ``on_resume`` in each later one; ``on_stop`` at the
     end of each, ``on_complete`` after the last item, ``on_cancel`` if the job was cancelled.
     ``around_iteration(item)`` may return a context manager, which is entered around each item.
+
+    If ``each_iteration`` is ``async def``, the job runs in the event loop of the child; then the
+    hooks, and ``build_enumerator``, may be asynchronous, too.
     """
 
     _is_iterable: ClassVar[bool] = True
     _run: IterationRun | None = None
 
-    build_enumerator: Callable[..., Iterable[tuple[Any, Any]] | None]
+    build_enumerator: Callable[..., Any]
     each_iteration: Callable[..., Any]
     around_iteration: Callable[[Any], AbstractContextManager[Any]] | None = None
 
@@ -42,23 +51,31 @@ class IterableJob(Job):
         """Where the job would go on now; None before the first item of its first run."""
         return None if self._run is None else self._run.cursor
 
-    def on_start(self) -> None:
+    def on_start(self) -> Awaitable[None] | None:
         """Called before the first item of the first run."""
+        return None
 
-    def on_resume(self) -> None:
+    def on_resume(self) -> Awaitable[None] | None:
         """Called before the first item of each later run."""
+        return None
 
-    def on_stop(self) -> None:
+    def on_stop(self) -> Awaitable[None] | None:
         """Called at the end of each run, however it ends."""
+        return None
 
-    def on_cancel(self) -> None:
+    def on_cancel(self) -> Awaitable[None] | None:
         """Called if the job was cancelled, before ``on_stop``."""
+        return None
 
-    def on_complete(self) -> None:
+    def on_complete(self) -> Awaitable[None] | None:
         """Called after the last item, behind ``on_stop``."""
+        return None
 
-    def perform(self, *args: Any) -> None:
-        """Hands over one item after the other. Subclasses do not define it."""
+    def perform(self, *args: Any) -> Awaitable[None] | None:
+        """Hands over one item after the other; if ``each_iteration`` is ``async def``, in the
+        coroutine that it returns. Subclasses do not define it."""
+        if self._is_async():
+            return self._perform_async(*args)
         self.arguments, self._run = args, IterationRun(self._running)
         try:
             with self._run.to_its_end():
@@ -69,6 +86,37 @@ class IterableJob(Job):
         finally:
             self.on_stop()
         self.on_complete()
+        return None
+
+    async def _perform_async(self, *args: Any) -> None:
+        run = await asyncio.to_thread(IterationRun, self._running)
+        self.arguments, self._run = args, run
+        try:
+            async with run.to_its_async_end():
+                await self._iterate_async(run)
+        except (Cancelled, asyncio.CancelledError) as error:
+            ending = None if self._running is None else self._running.ending
+            if isinstance(error, Cancelled) or ending == "cancelled":
+                await _finished(self.on_cancel())
+            raise
+        finally:
+            await _finished(self.on_stop())
+        await _finished(self.on_complete())
+
+    async def _iterate_async(self, run: IterationRun) -> None:
+        found = await _finished(self.build_enumerator(*self.arguments, cursor=run.cursor))
+        await _finished((self.on_start if run.runs == 1 else self.on_resume)())
+        around, total = self.around_iteration or nullcontext, getattr(found, "total", None)
+        async for item, cursor in self._async_pairs(found or ()):
+            await run.reach(cursor)
+            self._show(item, cursor, total)
+            with around(item):
+                await self.each_iteration(item, *self.arguments)
+
+    def _show(self, item: Any, cursor: Any, total: int | None) -> None:
+        self.current_item = item
+        if total is not None:
+            self.progress(cursor, total)
 
     def _iterate(self, run: IterationRun) -> None:
         found = self.build_enumerator(*self.arguments, cursor=run.cursor)
@@ -76,21 +124,35 @@ class IterableJob(Job):
         around, total = self.around_iteration or nullcontext, getattr(found, "total", None)
         for item, cursor in self._pairs(found or ()):
             run.at(cursor)
-            if total is not None:
-                self.progress(cursor, total)
-            self.current_item = item
+            self._show(item, cursor, total)
             with around(item):
                 self.each_iteration(item, *self.arguments)
 
     def _pairs(self, found: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
-        """What ``build_enumerator`` has returned. Raises InvalidJob for what is no pair."""
+        """What ``build_enumerator`` has returned."""
         for pair in found:
-            if type(pair) is not tuple or len(pair) != 2:
-                raise InvalidJob(
-                    f"{type(self).__qualname__}.build_enumerator gives a {type(pair).__name__}, "
-                    "not a pair (item, cursor)"
-                )
-            yield pair
+            yield self._pair(pair)
+
+    async def _async_pairs(self, found: Any) -> AsyncIterator[tuple[Any, Any]]:
+        """What ``build_enumerator`` has returned, which may be asynchronous."""
+        if not hasattr(found, "__aiter__"):
+            for pair in found:
+                yield self._pair(pair)
+            return
+        async for pair in found:
+            yield self._pair(pair)
+
+    def _pair(self, given: Any) -> tuple[Any, Any]:
+        if type(given) is tuple and len(given) == 2:
+            return given
+        raise InvalidJob(
+            f"{type(self).__qualname__}.build_enumerator gives a {type(given).__name__}, not a "
+            "pair (item, cursor)"
+        )
+
+    @classmethod
+    def _is_async(cls) -> bool:
+        return registry.is_async(cls.each_iteration)
 
     @classmethod
     def _parameters(cls) -> Parameters | None:
@@ -105,9 +167,19 @@ class IterableJob(Job):
             raise InvalidJob(
                 f"{cls.__qualname__} has no `each_iteration(item, ...)`, which does the work"
             )
+        if registry.lazy_kind(cls.build_enumerator) in _ASYNC and not cls._is_async():
+            raise InvalidJob(
+                f"{cls.__qualname__}.build_enumerator is asynchronous: make `each_iteration` an "
+                "`async def`, too"
+            )
         parameters_of(cls.each_iteration, skip_self=not is_static(cls, "each_iteration"))
         return parameters_of(
             cls.build_enumerator,
             skip_self=not is_static(cls, "build_enumerator"),
             takes_cursor=True,
         )
+
+
+async def _finished(found: Any) -> Any:
+    """What a hook of an async job has returned, or its coroutine."""
+    return await found if inspect.isawaitable(found) else found

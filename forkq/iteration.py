@@ -6,9 +6,10 @@ and when the job stops or fails. The way of such a job is in docs/internals.md.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing, asynccontextmanager, closing, contextmanager
 from math import inf
 from time import monotonic
 from typing import Any, Final, Protocol
@@ -52,7 +53,7 @@ class IterationRun:
         self.cursor = before.cursor
         self._is_cancelled = before.cancelled
         self._before = before.seconds
-        self._begun = monotonic()
+        self._begun = self._noted_at = monotonic()
         self._save_at = self._begun + _SAVE_EVERY
         self._stop_at = self._begun + _longest(running)
 
@@ -70,22 +71,50 @@ class IterationRun:
             self.save()
             raise
 
+    @asynccontextmanager
+    async def to_its_async_end(self) -> AsyncIterator[None]:
+        """``to_its_end`` for a coroutine."""
+        if self._is_cancelled:
+            raise Cancelled
+        try:
+            yield
+        except (IterationStopped, Cancelled):
+            raise
+        except BaseException:
+            await asyncio.to_thread(self.save)
+            raise
+
     def at(self, cursor: Any) -> None:
         """Notes that everything before ``cursor`` is done. Raises IterationStopped if the job is to
         go on later, and Cancelled."""
-        self.cursor = cursor
-        if (moment := monotonic()) >= self._save_at:
-            self._save_at = moment + _SAVE_EVERY
+        if self._note(cursor):
             self.save()
-        if stopping():
-            raise IterationStopped(self._reached())
-        if moment >= self._stop_at:
-            raise IterationStopped(self._reached(), at_tail=True)
+        self._stop_if_told()
+
+    async def reach(self, cursor: Any) -> None:
+        """``at`` for a coroutine: a thread saves, since the loop must not wait for Redis."""
+        if self._note(cursor):
+            await asyncio.to_thread(self.save)
+        self._stop_if_told()
 
     def save(self) -> None:
         """Saves how far the job has come. Raises Cancelled if another process has cancelled it."""
         if self._store.save(self._reached()):
             raise Cancelled
+
+    def _note(self, cursor: Any) -> bool:
+        """Notes the cursor. Returns whether it is to be saved now."""
+        self.cursor, self._noted_at = cursor, monotonic()
+        is_due = self._noted_at >= self._save_at
+        if is_due:
+            self._save_at = self._noted_at + _SAVE_EVERY
+        return is_due
+
+    def _stop_if_told(self) -> None:
+        if stopping():
+            raise IterationStopped(self._reached())
+        if self._noted_at >= self._stop_at:
+            raise IterationStopped(self._reached(), at_tail=True)
 
     def _reached(self) -> Iteration:
         reached = Iteration(self.runs, self.cursor, self._before + monotonic() - self._begun)
@@ -106,6 +135,17 @@ def run_generator(running: CurrentJob | None, function: Callable[..., Any], *arg
     with run.to_its_end(), closing(function(*args, **named)) as steps:
         for cursor in steps:
             run.at(cursor)
+
+
+async def run_async_generator(
+    running: CurrentJob | None, function: Callable[..., Any], *args: Any
+) -> None:
+    """Runs an asynchronous generator function that is a job."""
+    run = await asyncio.to_thread(IterationRun, running)
+    named = {} if run.cursor is None else {_CURSOR: run.cursor}
+    async with run.to_its_async_end(), aclosing(function(*args, **named)) as steps:
+        async for cursor in steps:
+            await run.reach(cursor)
 
 
 def without_cursor(signature: inspect.Signature, name: str) -> inspect.Signature:

@@ -36,7 +36,7 @@ from .push import (
     Pusher,
     SetOptions,
 )
-from .registry import ASYNC, DefinedAt, JobSpec
+from .registry import ASYNC, ASYNC_GENERATOR, GENERATOR, DefinedAt, JobSpec
 from .wire.validation import OPTIONS, with_options
 
 if TYPE_CHECKING:
@@ -150,6 +150,11 @@ class Job:
         registry.add(_spec_of_class(cls, name, parameters))
 
     @classmethod
+    def _is_async(cls) -> bool:
+        """Whether the job is a coroutine."""
+        return registry.is_async(cls.perform)
+
+    @classmethod
     def _parameters(cls) -> Parameters | None:
         """The parameters of the job; None if this class is a base of jobs. Raises InvalidJob."""
         if not hasattr(cls, "perform"):
@@ -248,16 +253,18 @@ def job(
     return register if function is None else register(function)
 
 
-def _makes_generator(function: Callable[..., Any]) -> Callable[[CurrentJob], Callable[..., None]]:
+def _makes_generator(function: Callable[..., Any]) -> Callable[[CurrentJob], Callable[..., Any]]:
     """What makes the function that runs a generator from its cursor on. Raises InvalidJob."""
-    from .iteration import run_generator  # noqa: PLC0415 - few jobs are iterable
+    from .iteration import run_async_generator, run_generator  # noqa: PLC0415 - few are iterable
 
-    if registry.lazy_kind(function) != registry.GENERATOR:
+    kind = registry.lazy_kind(function)
+    if kind not in (GENERATOR, ASYNC_GENERATOR):
         raise InvalidJob(
             f"{function.__qualname__} has iterable=True and is no generator: `yield` its cursor "
             "after each step"
         )
-    return lambda running: partial(run_generator, running, function)
+    run: Callable[..., Any] = run_generator if kind == GENERATOR else run_async_generator
+    return lambda running: partial(run, running, function)
 
 
 def _spec_of_function(
@@ -282,7 +289,7 @@ def _spec_of_function(
         parameters=parameters.names,
         defaults=parameters.defaults,
         place=place_of_function(function),
-        is_async=registry.lazy_kind(function) == ASYNC,
+        is_async=registry.lazy_kind(function) in (ASYNC, ASYNC_GENERATOR),
     )
 
 
@@ -317,7 +324,7 @@ def _spec_of_class(cls: type[Job], name: str, parameters: Parameters) -> JobSpec
         parameters=parameters.names,
         defaults=parameters.defaults,
         place=_place_of_class(cls),
-        is_async=registry.lazy_kind(cls.perform) == ASYNC,
+        is_async=cls._is_async(),
         is_iterable=cls._is_iterable,
     )
 
@@ -380,7 +387,7 @@ def _refuse_lazy(function: Callable[..., Any]) -> None:
     kind = registry.lazy_kind(function)
     if kind not in ("", ASYNC):
         remedy = "make it a plain function, or an `async def` without `yield`"
-        if kind == "a generator":
+        if kind in (GENERATOR, ASYNC_GENERATOR):
             remedy = "give it iterable=True if it yields its cursor, or make it a plain function"
         raise InvalidJob(f"{function.__qualname__} is {kind}: a call of it runs nothing; {remedy}")
 

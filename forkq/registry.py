@@ -22,10 +22,10 @@ DeathHandler: TypeAlias = "Callable[[Payload, BaseException], Any]"
 ErrorContext: TypeAlias = "dict[str, Any]"
 ErrorHandler: TypeAlias = "Callable[[BaseException, ErrorContext], Any]"
 
+# What ``lazy_kind`` says of ``async def`` functions, and of those that ``yield``.
 ASYNC: Final = "async"
-"""The kind of a function that is ``async def`` (``lazy_kind``)."""
 GENERATOR: Final = "a generator"
-"""The kind of a function that has a ``yield`` (``lazy_kind``)."""
+ASYNC_GENERATOR: Final = "an async generator"
 EVENTS: Final = ("startup", "quiet", "shutdown", "exit", "fork", "leader")
 
 
@@ -195,7 +195,7 @@ def lazy_kind(function: object) -> str:
     generator". Else ""."""
     for test, kind in (
         (inspect.iscoroutinefunction, ASYNC),
-        (inspect.isasyncgenfunction, "an async generator"),
+        (inspect.isasyncgenfunction, ASYNC_GENERATOR),
         (inspect.isgeneratorfunction, GENERATOR),
     ):
         if test(function) or test(type(function).__call__):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import count
 from typing import Any
 
@@ -66,6 +67,18 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> None:
         def on_complete(self) -> None:
             hooks.append("complete")
 
+    class AsyncWalk(Walk, name="AsyncWalk"):
+        async def build_enumerator(self, total: int, cursor: int | None = None) -> Any:
+            return forkq.cursors.sequence(range(total), cursor)
+
+        async def each_iteration(self, item: int, total: int) -> None:  # type: ignore[override]
+            await asyncio.sleep(0)
+            Walk.each_iteration(self, item, total)
+
+        async def on_stop(self) -> None:  # type: ignore[override]
+            await asyncio.sleep(0)
+            hooks.append("stop")
+
 
 @pytest.fixture
 def run(redis_server: Server) -> Callable[..., InProcessChild]:
@@ -113,7 +126,7 @@ def stop_after(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     monkeypatch.setattr(iteration, "stopping", lambda: next(told) == number)
 
 
-@pytest.mark.parametrize("name", ["Walk", "walk"])
+@pytest.mark.parametrize("name", ["Walk", "walk", "AsyncWalk", "async_walk"])
 def test_a_stop_between_two_items_goes_to_the_head_with_the_cursor(
     redis: Redis, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -123,12 +136,19 @@ def test_a_stop_between_two_items_goes_to_the_head_with_the_cursor(
             items.append(item)
             yield item + 1
 
+    @forkq.job(name="async_walk", iterable=True)
+    async def async_walk(total: int, cursor: int = 0) -> AsyncIterator[int]:
+        for item in range(cursor, total):
+            await asyncio.sleep(0)
+            items.append(item)
+            yield item + 1
+
     push(redis, 10, name=name)
     redis.lpush(QUEUE, b'{"class":"Nothing","args":[],"jid":"n","retry":false}')
     stop_after(monkeypatch, 4)
     child = run(over(redis))
     assert items == list(range(10))
-    if name == "Walk":
+    if name in ("Walk", "AsyncWalk"):
         assert hooks == ["start", "stop", "resume 4", "stop", "complete"]
     assert "stopped between two items; goes back to the head of its queue" in child.log.events()
     assert not redis.exists(KEY, "retry", "dead")
@@ -174,11 +194,12 @@ def test_max_runtime_lets_others_come_first(
     assert "ran for its max_runtime; goes on from the tail of its queue" in child.log.events()
 
 
+@pytest.mark.parametrize("name", ["Walk", "AsyncWalk"])
 def test_a_failure_saves_the_cursor_and_the_retry_goes_on_there(
-    redis: Redis, run: Callable[..., Any]
+    redis: Redis, run: Callable[..., Any], name: str
 ) -> None:
     fails_at.append(3)
-    push(redis, 6)
+    push(redis, 6, name=name)
     run(lambda: redis.exists("retry"))
     raw = retried(redis)
     job = json.loads(raw)
@@ -202,16 +223,17 @@ def test_a_job_that_sidekiq_has_begun_goes_on(redis: Redis, run: Callable[..., A
     assert not redis.exists(KEY)
 
 
+@pytest.mark.parametrize("name", ["Walk", "AsyncWalk"])
 @pytest.mark.parametrize("state", [{"cancelled": 5}, {"ex": "1", "c": "2", "cancelled": 5}])
 def test_a_job_that_sidekiq_has_cancelled_ends(
-    redis: Redis, run: Callable[..., Any], state: Any
+    redis: Redis, run: Callable[..., Any], state: Any, name: str
 ) -> None:
     """Also before it had a cursor, where Sidekiq itself fails."""
-    push(redis, 5)
+    push(redis, 5, name=name)
     redis.hset(KEY, mapping=state)
     run(over(redis))
     assert (items, hooks) == ([], ["cancel", "stop"])
-    assert redis.hget(ENDS, "Walk|cancelled") == b"1"
+    assert redis.hget(ENDS, f"{name}|cancelled") == b"1"
     assert not redis.exists(KEY, "retry", "dead")
 
 
@@ -374,6 +396,12 @@ def test_definitions_that_cannot_work_are_refused() -> None:
             def build_enumerator(self, cursor: Any = None) -> Any: ...
             def each_iteration(self, item: Any) -> None: ...
             def perform(self) -> None: ...
+
+    with pytest.raises(forkq.InvalidJob, match="build_enumerator is asynchronous"):
+
+        class Mixed(forkq.IterableJob):
+            async def build_enumerator(self, cursor: Any = None) -> Any: ...
+            def each_iteration(self, item: Any) -> None: ...
 
     with pytest.raises(forkq.InvalidJob, match="has no `each_iteration"):
 
