@@ -19,6 +19,7 @@ from .bulk import Outcome, undo
 from .classes import HeldClass, held_classes, release_class
 from .door import server, servers, shards, shards_of
 from .entry import JobEntry
+from .features.locks import LockFilter, UniqueLock, free_lock, lock_of, unique_locks
 from .filters import Filter
 from .find import (
     RanTwice,
@@ -59,6 +60,7 @@ __all__ = [
     "JobEvent",
     "JobSet",
     "Limits",
+    "LockFilter",
     "Metrics",
     "MetricsReport",
     "Outcome",
@@ -77,6 +79,7 @@ __all__ = [
     "Servers",
     "Stats",
     "Tree",
+    "UniqueLock",
     "WorkSet",
     "cancel",
     "cancel_class",
@@ -87,11 +90,13 @@ __all__ = [
     "entry",
     "failures",
     "find",
+    "free_lock",
     "held_classes",
     "history",
     "is_alive",
     "is_being_cancelled",
     "job_set",
+    "lock_of",
     "processes",
     "progress",
     "queue_names",
@@ -107,4 +112,5 @@ __all__ = [
     "stats",
     "stuck",
     "undo",
+    "unique_locks",
 ]

@@ -54,8 +54,12 @@ class Filter:
 
     def _fits(self, entry: JobEntry) -> bool:
         return (
-            (self.job is None or _named(self.job, entry.name) or _named(self.job, entry.wrapper))
-            and (self.error is None or _named(self.error, entry.error_class))
+            (
+                self.job is None
+                or is_named(self.job, entry.name)
+                or is_named(self.job, entry.wrapper)
+            )
+            and (self.error is None or is_named(self.error, entry.error_class))
             and (self.jid is None or self.jid == entry.jid)
             and (self.queue is None or self.queue == entry.queue)
             and (self.tag is None or self.tag in entry.tags)
@@ -73,7 +77,7 @@ class Filter:
 EVERY: Final = Filter()
 
 
-def _named(pattern: str, name: str) -> bool:
+def is_named(pattern: str, name: str) -> bool:
     """Whether a class or its last part has that name, or matches that pattern."""
     if pattern.startswith("="):
         return pattern[1:] == name

@@ -17,6 +17,7 @@ from ..api.changes import MOST_UNDONE, UNDO_TIME
 from ..api.filters import EVERY
 from ..errors import ServerUnavailable
 from ..runtime.exit_codes import INTERRUPTED
+from ..screens.features.locks import without_locks
 from ..units import plural
 from .options import finds_redis, json_option
 from .output import as_json, echo
@@ -241,6 +242,8 @@ def _summary(action: Action, outcome: Outcome) -> str:
         parts.append(f"{outcome.gone:,} had left meanwhile")
     if outcome.refused:
         parts.append(f"{outcome.refused:,} left as they are: their payloads are no jobs")
+    if outcome.unlocked:
+        parts.append(without_locks(outcome.unlocked))
     return "; ".join(parts)
 
 

@@ -15,6 +15,7 @@ from ..api import JobEntry, WorkSet
 from ..api.find import Cancellation, entry_is_being_cancelled
 from ..api.life import crash_of
 from ..errors import ForkqError, MalformedPayload, ServerUnavailable
+from ..screens.features.locks import facts_of, lock_text, without_locks
 from ..screens.jobs import TIMES, as_object
 from ..screens.running import RUNNING, of_jobs, progress_text
 from ..screens.texts import timestamp
@@ -133,6 +134,9 @@ def _retry(entry: JobEntry, what: str, *, fresh: bool) -> int:
     except MalformedPayload as error:
         return _not_retried(f"{what} cannot run: {shown_name(error)}")
     echo(f"{what} ({shown_name(entry.name)}) was {entry.location}, is in {shown_name(entry.queue)}")
+    lock = api.lock_of(entry)
+    if lock is not None and lock.jid not in ("", entry.jid):
+        echo(f"it runs without its lock: {lock_text(facts_of(entry)['lock'], entry.jid)}")
     return 0
 
 
@@ -231,7 +235,8 @@ def _undone(where: Server | Servers, token: str) -> int:
     except ForkqError as error:
         echo(f"forkq: {error}", err=True)
         return 1
-    echo(f"{plural(outcome.done, 'job')} put back")
+    lacking = without_locks(outcome.unlocked)
+    echo(f"{plural(outcome.done, 'job')} put back{lacking and '; '}{lacking}")
     return 0
 
 
@@ -242,6 +247,7 @@ def print_job(entry: JobEntry, *, wants_json: bool, with_args: bool) -> None:
         **_crashes(entry.job.get(KEY)),
         **_run_of(entry),
         **ran_twice(entry.jid, entry.server),
+        **facts_of(entry),
         **({"cancelling": True} if entry_is_being_cancelled(entry) else {}),
     }
     if wants_json:
@@ -306,7 +312,9 @@ def _rows(entry: JobEntry, known: dict[str, Any], *, with_args: bool) -> Iterato
     """The names and values of what is known of a job. Each crash has a row, and so has each of the
     first lines of its stack."""
     for name, value in known.items():
-        if name not in ("error_message", "key", "tags", "crashes"):
+        if name == "lock":
+            yield name, lock_text(value, entry.jid)
+        elif name not in ("error_message", "key", "tags", "crashes"):
             yield name, _value_text(name, value)
     if entry.error_message:
         yield "error_message", printable(cut(entry.error_message, _LONGEST))

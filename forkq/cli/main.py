@@ -56,6 +56,7 @@ _COMMANDS = {
     "resume": "queues",
     "limits": "queues",
     "classes": "classes",
+    "unique": "features.unique",
     "jobs": "jobs",
     "retries": "jobs",
     "dead": "jobs",
@@ -80,7 +81,7 @@ _GROUPS = {
     "Run": ("init", "start", "quiet", "stop", "restart", "status", "push", "shell", "demo"),
     "Look": (
         *("stats", "running", "stuck", "find", "processes", "queues", "jobs", "retries", "dead"),
-        *("scheduled", "classes", "shards", "doctor", "top", "web", "metrics"),
+        *("scheduled", "classes", "unique", "shards", "doctor", "top", "web", "metrics"),
     ),
     "Act": ("retry", "cancel", "undo", "pause", "resume", "limits", "cron", "mark-deploy"),
     "Configure": ("config", "adopt", "version"),

@@ -240,6 +240,8 @@ class _Story:
         over = Call(scripts.DOUBT_OVER, names, [*again, _JID(1), 1, b" " + again[4]])
         yield Trial(over, [1, 1])
         yield Trial(("LPOP", names[-3]), again[4])
+        freed = [names[-2], keys.tickets, keys.schedule]
+        yield Trial(Call(scripts.LOCK_FREE, freed, [_JID(1)]), 0)
 
     def cancelled(self) -> Iterator[Trial]:
         """A job is cancelled, and found in each place; it ends in the hands of a child."""

@@ -17,6 +17,7 @@ from ..errors import ForkqError
 from ..features.cancel.parts import MOST
 from ..store.find_job import Location
 from ..units import format_count, format_duration, plural
+from .features.locks import without_locks
 from .plans import ActionDone, Plan
 from .texts import name as shown
 
@@ -206,7 +207,8 @@ def undo(server: api.Server, token: str) -> Plan:
 
     def do() -> ActionDone:
         outcome = api.undo(token, where=server)
-        return ActionDone(f"Put {plural(outcome.done, 'job')} back.", count=outcome.done)
+        text = f"Put {plural(outcome.done, 'job')} back.{_remainder(outcome)}"
+        return ActionDone(text, count=outcome.done)
 
     return Plan("Put the deleted jobs back?", do, ask=False)
 
@@ -236,7 +238,8 @@ def _remainder(outcome: api.Outcome) -> str:
     refused = (
         f" {plural(outcome.refused, 'payload')} cannot run: no job." if outcome.refused else ""
     )
-    return gone + refused
+    lacking = without_locks(outcome.unlocked)
+    return gone + refused + (f" {lacking[0].upper()}{lacking[1:]}." if lacking else "")
 
 
 def selected_in_queue(server: api.Server, queue: str, keys: Sequence[str], at: int) -> ChosenJobs:

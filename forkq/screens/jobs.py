@@ -31,7 +31,7 @@ from .texts import arguments
 _LONGEST: Final = 80
 _NOT_TERMINAL: Final[frozenset[Front]] = COMMAND | BROWSER
 _STAMPS: Final = ("at", "since", "created_at", "enqueued_at", "failed_at", "last_failed_at")
-TIMES: Final = (*_STAMPS, "running_since")
+TIMES: Final = (*_STAMPS, "running_since", "expires_at")
 _WHEN: Final[dict[Location, str]] = {
     "scheduled": "Due", "retrying": "Next try", "dead": "Died", "queued": "Queued",
 }  # fmt: skip

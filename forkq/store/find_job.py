@@ -173,7 +173,7 @@ class _Search:
         return _first(self._in_sets()) or _first(self._in_lists())
 
     def _in_sets(self) -> Iterator[Found | None]:
-        pattern = b"*" + _escaped_glob(self._text) + b"*"
+        pattern = b"*" + escaped_glob(self._text) + b"*"
         for location, key in self._sets.items():
             cursor: Any = b"0"
             while True:
@@ -356,7 +356,7 @@ def _first(candidates: Iterable[Found | None]) -> Found | None:
     return next((found for found in candidates if found is not None), None)
 
 
-def _escaped_glob(text: bytes) -> bytes:
+def escaped_glob(text: bytes) -> bytes:
     """``text`` as a glob pattern that matches nothing else."""
     return b"".join(b"\\" + bytes([c]) if c in b"*?[]^-\\" else bytes([c]) for c in text)
 

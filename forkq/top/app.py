@@ -22,7 +22,7 @@ from ..screens.plans import ActionDone, Plan
 from .acting import Acting, Failed, Outcome
 from .cells import BAD, STRONG, WARN, AsciiOnly, words
 from .content import Content, Left, Look, Page
-from .keys import ACTS, KEYS, NEXT_SHARD, QUIT, help_text
+from .keys import ACTS, KEYS, NEXT_SHARD, QUIT, UNDO, help_text
 from .line import ShownLine
 from .modals import Help, Question
 from .page_view import PageView
@@ -215,6 +215,8 @@ class Top(App[None]):
             self._go(page_of(letter=letter))
         elif letter == QUIT:
             self._quit()
+        elif letter == UNDO:
+            self.acting.undo()
         else:
             self._act(ACTS[letter][0])
 
@@ -226,9 +228,6 @@ class Top(App[None]):
             self.say(words(("The row has just left, and this is another: look again.", WARN)))
             return
         self.acting.begin(lambda server: act(server, selection))
-
-    def action_undo(self) -> None:
-        self.acting.undo()
 
     def ask(self, plan: Plan, answered: Callable[[bool | None], None]) -> None:
         """Asks the person, before what cannot be taken back, or concerns many jobs."""
@@ -290,10 +289,12 @@ class Top(App[None]):
         """Whether an action is shown: only the keys that do something here are."""
         if action == "letter" and not self._going:
             [letter] = parameters
+            if letter == UNDO:
+                return self.acting.can_undo
             return letter == QUIT or ACTS.get(str(letter), ("",))[0] in self.page.acts()
         shown = {
             "select": self.page.many, "everything": self.page.many, "further": self.page.many,
-            "search": self.page.searches, "undo": self.acting.can_undo,
+            "search": self.page.searches,
             "shard": len(self.watcher.names) > 1,
         }  # fmt: skip
         return shown.get(action, True)

@@ -15,10 +15,11 @@ ACTS: Final[dict[str, tuple[str, str]]] = {
     "r": ("retry", "Retry"), "d": ("delete", "Delete"), "K": ("kill", "Kill"),
     "c": ("cancel", "Cancel"), "p": ("pause", "Pause/resume"), "C": ("clear", "Clear"),
     "n": ("run", "Run now"), "t": ("stacks", "Stacks"), "Q": ("quiet", "Quiet"),
-    "S": ("stop", "Stop"),
+    "S": ("stop", "Stop"), "F": ("free", "Free"),
 }  # fmt: skip
 
 QUIT: Final = "q"  # after g, it is the page of the queues
+UNDO: Final = "u"  # after g, it is the page of the locks
 NEXT_SHARD: Final = "]"
 _PAGES_ONLY: Final = "hbfsm"
 
@@ -29,7 +30,7 @@ KEYS: Final[list[BindingType]] = [
     Binding("a", "everything", "All"),
     Binding("greater_than_sign", "further", "More", key_display=">"),
     Binding("slash", "search", "Search", key_display="/"),
-    Binding("u", "undo", "Undo"),
+    Binding(UNDO, f"letter('{UNDO}')", "Undo"),
     Binding("right_square_bracket", "shard", "Shard", key_display=NEXT_SHARD),
     Binding("escape", "leave", "Back", show=False),
     Binding("g", "go_to", "Go to", show=False),

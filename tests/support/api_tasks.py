@@ -406,6 +406,22 @@ for held in api.held_classes():  # each a HeldClass
 """,
     ),
     Task(
+        "See and free the locks of unique jobs",
+        (
+            *("forkq.api.unique_locks", "forkq.api.LockFilter", "forkq.api.UniqueLock"),
+            *("forkq.api.lock_of", "forkq.api.free_lock"),
+        ),
+        """\
+from forkq import api
+
+for lock in api.unique_locks(api.LockFilter(job="Import", older_than=3600)):
+    print(lock.digest, lock.jid, lock.since, lock.until, lock.is_doubted)
+    lock.free()  # its job stays where it is
+for entry in api.Queue("default"):
+    lock_of_job = api.lock_of(entry)  # None: the job is not unique
+""",
+    ),
+    Task(
         "Read run times and rates",
         (
             *("forkq.api.Metrics", "forkq.api.MetricsReport", "forkq.api.ClassMetrics"),

@@ -105,6 +105,8 @@ EXAMPLES: Final = {
     "stuck": "forkq stuck --minutes 30",
     "top": "forkq top",
     "undo": "forkq undo 9b1c4a",
+    "unique free": "forkq unique free 7ff3cf34efff6d76635f23dd",
+    "unique list": "forkq unique list --class shop.Index",
     "version": "forkq version",
     "web": "forkq web --listen 127.0.0.1:8800",
     "web hash-password": "forkq web hash-password",

@@ -24,7 +24,7 @@ LONG = "a_queue_whose_name_says_all_that_it_is_for_" * 4
 PAGES = (
     "/", "/queues", "/queue?name=mail", f"/queue?{urlencode({'name': LONG})}", "/busy", "/failures",
     "/retries", "/retries?job=Nope", "/scheduled", "/dead", "/job?jid=dead-2", "/job-metrics",
-    "/job-metrics?job=Thumbnail", "/cron", "/cron/job?name=nightly", "/limits", "/search",
+    "/job-metrics?job=Thumbnail", "/cron", "/cron/job?name=nightly", "/limits", "/locks", "/search",
     "/search?q=Mail", "/nothing",
 )  # fmt: skip
 # The rules of axe about what another scheme or size can change: the elements stay the same.

@@ -28,6 +28,7 @@ PAGES = (
     "/job-metrics",
     f"/job-metrics?{urlencode({'job': CLASS})}",
     "/limits",
+    "/locks",
 )
 
 

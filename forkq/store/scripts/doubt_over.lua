@@ -17,16 +17,8 @@ local has = redis.call('HMGET', lock, 'jid', 'sure')
 if has[1] ~= jid or (has[2] or '') ~= sure then return nil end
 redis.call('HDEL', notes, digest)
 
---- @include "ticket"
+--- @include "free_lock"
 
--- Where at most one job waits, the lock has the newest one itself. The schedule leads it to its queue.
-local found = ticket_of(lock)
-if found.next and found.next ~= '' then
-  local place = { lock = lock, index = KEYS[5], schedule = KEYS[2] }
-  local class, milliseconds = redis.call('HGET', lock, 'class'), redis.call('PTTL', lock)
-  enter_newest(place, found, { class = class, milliseconds = milliseconds })
-  return { 1, 1 }
-end
-redis.call('DEL', lock)
+if free_lock(lock, KEYS[5], KEYS[2]) then return { 1, 1 } end
 
 --- @include "push"

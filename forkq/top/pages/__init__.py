@@ -9,13 +9,14 @@ from .busy import BusyPage
 from .dashboard import DashboardPage
 from .failures import FailuresPage
 from .jobs import DeadPage, RetriesPage, ScheduledPage
+from .locks import LocksPage
 from .metrics import MetricsPage
 from .periodic import PeriodicPage
 from .queues import QueuesPage
 
 PAGES: Final[tuple[type[Page], ...]] = (
     DashboardPage, QueuesPage, BusyPage, FailuresPage, RetriesPage, ScheduledPage, DeadPage,
-    MetricsPage, PeriodicPage,
+    MetricsPage, PeriodicPage, LocksPage,
 )  # fmt: skip
 TABS: Final = tuple(page for page in PAGES if page.tab)
 

@@ -11,6 +11,7 @@ from ... import api
 from ...api.find import entry_is_being_cancelled
 from ...errors import ForkqError
 from ...screens import job_acts
+from ...screens.features.locks import facts_of, lock_text
 from ...screens.frames import split
 from ...screens.plans import Plan
 from ...screens.texts import name, payload_text, pretty
@@ -94,6 +95,11 @@ def _lines(job: api.JobEntry) -> Iterator[Text]:
     state = f"  {job.location}{alone}{ends}"
     yield words((name(job.name or "no job"), STRONG), state, (runs, QUIET))
     yield words((f"{name(job.jid)}  queue {name(job.queue)}", QUIET))
+    features = facts_of(job)
+    if "expires_at" in features:
+        yield words((f"expires {format_moment(features['expires_at'])}", QUIET))
+    if "lock" in features:
+        yield words((f"its lock: {lock_text(features['lock'], job.jid)}", QUIET))
     if job.malformed:
         yield words((f"This is no job that can run: {name(job.malformed)}. Delete it.", BAD))
     yield from _life(job)

@@ -12,6 +12,7 @@ from ...api.masks import MASK
 from ...api.readable_job import args_of
 from ...errors import ForkqError
 from ...screens import job_acts
+from ...screens.features.locks import facts_of, lock_text
 from ...screens.frames import split
 from ...screens.job_acts import PATHS
 from ...screens.plans import ActionDone, Plan
@@ -34,6 +35,7 @@ def job(visit: Visit) -> View:
     entry = entry or _entry(
         visit.server, visit.query("set"), visit.query("key"), visit.query("jid")
     )
+    features = facts_of(entry)
     values = {
         "job": entry,
         "in_set": entry.location in _SETS,
@@ -45,6 +47,8 @@ def job(visit: Visit) -> View:
         "args": pretty(entry.args),
         "editable": not entry.malformed and len(entry.raw) <= LONGEST,
         "payload": payload_text(entry),
+        "expires_at": features.get("expires_at"),
+        "lock": lock_text(features["lock"], entry.jid) if "lock" in features else "",
     }
     return View("job.html", values)
 

@@ -1,0 +1,1 @@
+"""The commands of the optional features of jobs, each feature in a file of its own."""
