@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
-from .. import default_client
-from ..config.capsule import Capsule
+from .. import default_client, middleware
+from ..config.capsule import SETTLING_THREADS, Capsule
 from ..config.config import Config
 from ..cron.service import service_name
 from ..current_job import tell_of_progress
+from ..errors import ForkqError
 from ..every import entries_by_origin
 from ..runtime.assignment import Assignment
 from ..runtime.deadlines import DeadlineTable
@@ -21,16 +22,20 @@ from ..store.outage import Outage
 from ..store.pool import RedisPool
 from ..wire.keys import Keys
 from ..wire.password_source import PasswordSource
+from .async_manager import AsyncManager
+from .async_threads import SettlingThreads, WaitingJobs
+from .coroutine_jobs import CoroutineJobs
 from .cron.outcome import CronOutcomes
 from .cron.publish import Claim, Publisher, of_shard
 from .debugger import NoTimeLimits
 from .event_loop import EventLoop
 from .failure.ends import Ends
+from .failure.retry import AddProblem
 from .failure.settle import Settler
 from .fetch.channel import FetchChannel
 from .fetch.fetcher import Fetcher
 from .fetch.leases import Leases
-from .fetch_turn import FetchParts, make_fetch
+from .fetch_turn import FetchParts, UnitSource, make_fetch
 from .heartbeat.beat import Heartbeat, News
 from .heartbeat.cancelled import WatchCancelled
 from .heartbeat.lost_leases import LostLeases
@@ -53,7 +58,7 @@ from .heartbeat.tasks import (
 )
 from .held_classes import ReleaseClasses
 from .job_log import make_job_log
-from .job_way import Role
+from .job_way import JobWay, Role
 from .manager import Manager
 from .observers import JobObserver, SoloRuns
 from .processor import Processor
@@ -63,6 +68,9 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
 
+AnyManager: TypeAlias = Manager | AsyncManager
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """What the child's main loop drives. ``runs`` are the runs of suspects, in a child that runs
@@ -70,10 +78,20 @@ class Parts:
 
     fetcher: Fetcher
     leases: Leases
-    manager: Manager
+    manager: AnyManager
     heartbeat: Heartbeat
     limits: TimeLimits
     runs: SoloRuns
+
+
+class _Also(TypedDict):
+    role: Role
+    held: set[str]
+    source: UnitSource | None
+
+
+# What a JobWay is told of, and calls, besides the fetcher.
+_WayParts: TypeAlias = "tuple[Settler, list[JobObserver], AddProblem, TimeLimits]"
 
 
 class Builder:
@@ -112,7 +130,7 @@ class Builder:
 
     def build(self) -> Parts:
         """Makes all parts. Raises ForkqError if the app's periodic jobs contradict each other."""
-        pool = RedisPool(size=self._capsule.concurrency, **_how_to_connect(self._config))
+        pool = RedisPool(size=self._capsule.job_threads, **_how_to_connect(self._config))
         fetch = self._make_fetch()
         settler = Settler(fetch, pool, on_parked=self._news.set)
         limits = self._make_limits()
@@ -132,6 +150,7 @@ class Builder:
             self._outage,
             self._log,
             solo=self._assignment.solo,
+            ahead=not self._capsule.is_async,
         )
         fetch.channel.on_writes_lost = self._news.set
         return fetch
@@ -141,8 +160,10 @@ class Builder:
         files = self._assignment.files
         if self._config.development.foreground:
             return NoTimeLimits(self._log)
-        processors = None if self._assignment.substitute else self._capsule.concurrency
+        processors = None if self._assignment.substitute else self._capsule.places
         table = None if files is None else DeadlineTable(files.deadlines, processors)
+        if table is not None:
+            self._loop.note_in(table)
         return TimeLimits(self._log, soft, hard, table)
 
     def _make_ends(self) -> Ends:
@@ -156,24 +177,50 @@ class Builder:
         pool: RedisPool,
         limits: TimeLimits,
         runs: SoloRuns,
-    ) -> Manager:
+    ) -> AnyManager:
         job_log = make_job_log(self._log, done_writer(), self._config.log.done_every)
         observers: list[JobObserver] = [job_log, CronOutcomes(self._keys, pool, self._log)]
-        log_problem, held = job_log.log_problem, self._held
         role: Role = "ordinary"
         if self._assignment.solo:
             role = "sole" if self._assignment.sole else "solo"
-            observers.append(ReleaseClasses(held, self._keys, pool, self._log))
+            observers.append(ReleaseClasses(self._held, self._keys, pool, self._log))
             observers.append(runs)
+        parts = (settler, observers, job_log.log_problem, limits)
+        if self._capsule.is_async:
+            return self._make_async_manager(fetch, parts, role)
+        return self._make_threads(self._capsule.concurrency, fetch, parts, role)
 
+    def _make_threads(
+        self,
+        count: int,
+        fetch: FetchParts,
+        parts: _WayParts,
+        role: Role,
+        source: UnitSource | None = None,
+    ) -> Manager:
         def make_processor(name: str, tally: Tally) -> Processor:
-            parts = (fetch, settler, observers, log_problem, limits, self._loop, tally)
-            return Processor(name, *parts, role=role, held=held)
+            also: _Also = {"role": role, "held": self._held, "source": source}
+            return Processor(name, fetch, *parts, self._loop, tally, **also)
 
-        return Manager(self._capsule.concurrency, fetch, make_processor, self._log)
+        return Manager(count, fetch, make_processor, self._log, source)
+
+    def _make_async_manager(self, fetch: FetchParts, parts: _WayParts, role: Role) -> AsyncManager:
+        _refuse_middleware(self._capsule.name)
+        settler, _, log_problem, limits = parts
+        capsule, portions, tally = self._capsule, fetch.channel.queues.portions, Tally()
+        waiting = WaitingJobs(capsule.threads, fetch, portions.free)
+        way = JobWay(fetch, *parts, tally, role=role, held=self._held)
+        settling = SettlingThreads(SETTLING_THREADS, lambda: limits.start_cells()[0], log_problem)
+        cells = limits.unit_cells(capsule.concurrency)
+        jobs = CoroutineJobs(
+            fetch, way, settler, self._loop, waiting, settling, cells, portions.begin
+        )
+        portions.size = lambda: jobs.room
+        threads = self._make_threads(capsule.threads, fetch, parts, role, waiting)
+        return AsyncManager(fetch, jobs, threads, settling, tally, self._log)
 
     def _make_heartbeat(
-        self, fetch: FetchParts, settler: Settler, manager: Manager, limits: TimeLimits
+        self, fetch: FetchParts, settler: Settler, manager: AnyManager, limits: TimeLimits
     ) -> Heartbeat:
         lost_leases = LostLeases(self._identity, self._keys, fetch, self._log, manager.lose)
 
@@ -188,7 +235,8 @@ class Builder:
             return settler.again_in_time()
 
         info = describe(self._identity, self._config, self._capsule)
-        record = Record(self._identity, self._keys, info)
+        crowded = self._capsule.is_async
+        record = Record(self._identity, self._keys, info, crowded=crowded)
         end_cancelled = lambda: limits.end_cancelled(manager.regions)  # noqa: E731
         cancelled = WatchCancelled(self._keys, limits.cancelled, self._log, end_cancelled)
         return Heartbeat(
@@ -240,6 +288,16 @@ class Builder:
             self._log,
             worked_on=config.queue_names,
             newest=claim.renew,
+        )
+
+
+def _refuse_middleware(capsule: str) -> None:
+    """Raises ForkqError for middleware that calls the job, and so cannot wait for a coroutine."""
+    for member in middleware.server:
+        name = getattr(member, "__qualname__", type(member).__qualname__)
+        raise ForkqError(
+            f"the capsule {capsule!r} is async, and the server middleware {name} runs jobs by "
+            "call(): an event loop cannot go on meanwhile; serve the queue by a capsule of threads"
         )
 
 

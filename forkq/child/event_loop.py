@@ -12,15 +12,16 @@ import importlib
 import threading
 import time
 from asyncio import CancelledError
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableSequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ..current_job import CurrentJob, Reason, note_ending
 from ..errors import Cancelled, LeaseLost, Shutdown, TimeLimit, led_to
 from ..runtime.assignment import exit_job_fork, is_job_fork
+from ..runtime.deadlines import DeadlineTable, StepCells
 from ..runtime.log import LogOnce
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class JobTask:
         "_call",
         "_coroutine",
         "_ended",
-        "_has_ended",
+        "_has_begun",
         "_leave",
         "_task",
         "_told",
@@ -87,7 +88,7 @@ class JobTask:
         self.result: Any = None
         self._coroutine = coroutine
         self._ended = ended
-        self._has_ended = False
+        self._has_begun = False
         self._call: Callable[[Callable[[], object]], None] | None = None
         self._leave: Callable[[JobTask], None] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -118,14 +119,19 @@ class JobTask:
         _running_task.set(self)
         self._call, self._leave = call, leave
         name = f"{self.view.payload.get('class')} {self.view.jid}"
-        self._task = asyncio.get_running_loop().create_task(self._perform(), name=name)
-        self._task.add_done_callback(self._end)
-        if self.view.ending is not None:  # it was interrupted before it began
-            self._cancel()
+        self._task = asyncio.get_running_loop().create_task(self.run(), name=name)
 
     async def run(self) -> None:
-        """Performs the job in the task that awaits this, instead of ``begin``."""
-        await self._perform()
+        """Performs the job, in the task that ``begin`` makes, or in one that awaits this. What it
+        raises is kept: a task that raises SystemExit would end its loop."""
+        if self.view.ending is not None:  # it was interrupted before it began
+            self.end_before_it_began()
+            return
+        self._has_begun = True
+        try:
+            self.result = await self._coroutine
+        except BaseException as error:  # noqa: BLE001 - a value from here on
+            self.error = error
         self._tell()
 
     @property
@@ -141,8 +147,8 @@ class JobTask:
         return error
 
     def discard(self) -> None:
-        """Ends the coroutine, which has not begun."""
-        if isinstance(self._coroutine, Coroutine):
+        """Ends the coroutine, if it has not begun."""
+        if not self._has_begun and isinstance(self._coroutine, Coroutine):
             self._coroutine.close()
 
     def give_up(self, error: BaseException) -> None:
@@ -151,30 +157,29 @@ class JobTask:
             self.error = error
             self._tell()
 
-    async def _perform(self) -> None:
-        """Keeps what the job raises: a task that raises SystemExit would end its loop."""
-        try:
-            self.result = await self._coroutine
-        except BaseException as error:  # noqa: BLE001 - a value from here on
-            self.error = error
-        self._has_ended = True
+    def end_before_it_began(self) -> None:
+        """Ends the job: its task is cancelled before its first step. Later it changes nothing."""
+        if not self._has_begun:
+            self.give_up(CancelledError())
 
     def _cancel(self) -> None:
-        if self._task is not None and self._told != self.view.ending:
+        if self._has_begun and self._task is not None and self._told != self.view.ending:
             self._told = self.view.ending
             self._task.cancel()
 
-    def _end(self, _: asyncio.Task[None]) -> None:
-        if not self._has_ended:  # it was cancelled before its first step
-            self.error = CancelledError()
-            self.discard()
-        self._tell()
-
     def _tell(self) -> None:
+        """Tells of the end, and lets go of what refers to this: a circle would be left to Python's
+        garbage collector, which has many objects to look at while many jobs run."""
         self.sequence = 0
+        self.discard()
         if self._leave is not None:
             self._leave(self)
-        self._ended(self)
+        ended, self._ended, self._task = self._ended, _ignore, None
+        ended(self)
+
+
+def _ignore(_: JobTask) -> None:
+    """Instead of what is told of the end, once it is told."""
 
 
 _running_task: Final[ContextVar[JobTask | None]] = ContextVar("forkq_task", default=None)
@@ -186,9 +191,7 @@ class Steps(Coroutine[Any, Any, Any]):
 
     __slots__ = ("_cells", "_coroutine", "_job", "_send")
 
-    def __init__(
-        self, coroutine: Coroutine[Any, Any, Any], job: JobTask, cells: MutableSequence[int]
-    ) -> None:
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], job: JobTask, cells: StepCells) -> None:
         self._coroutine = coroutine
         self._send = coroutine.send
         self._job = job
@@ -198,6 +201,7 @@ class Steps(Coroutine[Any, Any, Any]):
         return self._step(self._send, value)
 
     def throw(self, *error: Any) -> Any:
+        self._job.end_before_it_began()
         return self._step(self._coroutine.throw, *error)
 
     def close(self) -> None:
@@ -239,7 +243,8 @@ class EventLoop:
     (0: none), and how many steps of jobs it has begun. Thread-safe."""
 
     def __init__(self, log: FilteringBoundLogger) -> None:
-        self.cells: MutableSequence[int] = [0, 0]
+        self.cells: StepCells = [0, 0]
+        self._note_thread: Callable[[int], None] = lambda thread: None
         self._log = log
         self._log_once = LogOnce(log)
         self._lock = threading.Lock()
@@ -247,6 +252,10 @@ class EventLoop:
         self._thread: threading.Thread | None = None
         self._closing = False
         self._tasks: set[JobTask] = set()
+
+    def note_in(self, table: DeadlineTable) -> None:
+        """Has the loop, which has not started yet, note its steps where the master reads them."""
+        self.cells, self._note_thread = table.step_cells, table.note_loop
 
     @property
     def thread(self) -> threading.Thread | None:
@@ -272,6 +281,12 @@ class EventLoop:
         with self._lock, suppress(RuntimeError):  # it was closed
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(function)
+
+    def call_started(self, function: Callable[[], object]) -> None:
+        """Has the loop call ``function``, which must not block. Raises RuntimeError if the loop
+        cannot be started."""
+        with self._lock:
+            self._started().call_soon_threadsafe(function)
 
     def start(self, function: Callable[[], Awaitable[object]]) -> Future[BaseException | None]:
         """Awaits ``function()`` in the loop. The result of the future is what it raised. Raises
@@ -306,6 +321,11 @@ class EventLoop:
 
     # In the loop's thread
 
+    def begin_here(self, task: JobTask, context: Context) -> None:
+        """Begins a job's coroutine in that context."""
+        self._tasks.add(task)
+        context.run(task.begin, self.call, self._leave)
+
     def _leave(self, task: JobTask) -> None:
         """Forgets a job that has ended, and logs the tasks that it has left running, once for each
         place in the code."""
@@ -338,6 +358,7 @@ class EventLoop:
         return self._loop
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._note_thread(threading.get_ident())
         at_once = 0  # how often it has ended as soon as it ran: one that is broken does
         try:
             while at_once < _MOST_ENDS and not loop.is_closed():

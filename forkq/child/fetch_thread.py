@@ -17,19 +17,27 @@ class FetchThread:
 
     The thread ends once it is told to be quiet, the consumer has ended all units, and Redis knows
     it; or of an exception, also one of ``begin``. Then ``give_back`` of the fetcher returns what is
-    left.
+    left. ``left`` has the batch that ``begin`` gets, until it has returned. ``fetches_no_more``: no
+    further unit comes.
     """
 
     def __init__(self, fetch: FetchParts, begin: Callable[[Sequence[UnitOfWork]], None]) -> None:
         self._fetcher = fetch.fetcher
         self._leases = fetch.leases
         self._begin = begin
+        self.left: deque[UnitOfWork] = deque()
+        self.fetches_no_more = False
         self._news = threading.Event()  # once quiet: a unit has ended
         self._thread = threading.Thread(target=self._run, name="fetch", daemon=True)
 
     def start(self) -> None:
         """Starts the thread. Raises RuntimeError if the system has no thread left."""
         self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
 
     def done(self, unit: UnitOfWork, ending: Ending | None = None) -> float:
         """Notes that ``unit`` has ended, and another one may begin. Never blocks; any thread may
@@ -57,16 +65,15 @@ class FetchThread:
             raise
 
     def _drive(self) -> None:
-        place: deque[UnitOfWork] = deque()
-        take = self._leases.taker(place)
+        take = self._leases.taker(self.left)
         while True:
-            while self._fetcher.next(place, take) is not None:
+            while self._fetcher.next(self.left, take) is not None:
                 pass
-            if place:
-                batch = list(place)
-                place.clear()
-                self._begin(batch)
+            if self.left:
+                self._begin(tuple(self.left))
+                self.left.clear()
             elif not self._fetcher.step():
+                self.fetches_no_more = True
                 if self._leases.count().running == 0:
                     return
                 self._news.wait()

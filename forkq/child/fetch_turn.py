@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from ..config.capsule import Capsule
 from ..store.connection import RedisConnection
@@ -57,6 +57,16 @@ class Hand:
         self.reserved_at = 0.0
         self.reserve = moves(self.turn, self.reserved)
         self.resume = moves(self.reserved, self.turn)
+
+
+class UnitSource(Protocol):
+    """What processors take units from."""
+
+    def take(self, hand: Hand) -> UnitOfWork | None:
+        """The next unit, which is in ``hand``; waits for one. None: there will be none."""
+
+    def abandon(self, hand: Hand) -> None:
+        """Returns what a dead processor has in its hand."""
 
 
 class FetchTurn:

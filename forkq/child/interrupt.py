@@ -77,8 +77,8 @@ class InterruptRegion:
         "task",
     )
 
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
+    def __init__(self, lock: threading.RLock | None = None) -> None:
+        self._lock = threading.RLock() if lock is None else lock
         self._thread = 0
         self._inside = False
         self._cut_short: CutShort = ""

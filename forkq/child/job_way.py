@@ -11,13 +11,14 @@ import time
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from time import monotonic
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from .. import registry
-from ..current_job import leave_job
+from ..current_job import CurrentJob, leave_job
 from ..errors import (
     Cancelled,
     Discard,
+    InvalidJob,
     IterationStopped,
     LeaseLost,
     MalformedPayload,
@@ -44,7 +45,7 @@ from ..wire.marks import (
     needs_sole,
     ran_until_failure,
 )
-from ..wire.payload import Payload, loads
+from ..wire.payload import Payload, json_kind, loads
 from ..wire.times import now
 from .failure.cursors import Cursors
 from .failure.retry import (
@@ -135,7 +136,7 @@ class JobWay:
         know that it starts, and its time limits count. Of a large or marked job it asks Redis."""
         unit = run.unit
         try:
-            job = loads(unit.payload or self._settler.read(unit))
+            job = run.job or loads(unit.payload or self._settler.read(unit))
             run.loaded(job)
             if unit.marked is not None:
                 job = self._newest(run, job)
@@ -201,6 +202,19 @@ class JobWay:
             if (spec := registry.find(job["class"])) is not None:
                 run.performing, run.counted_as = spec, spec.name
         return error
+
+    async def perform(self, run: JobRun, view: CurrentJob) -> None:
+        """Runs a job as a coroutine, from the outer ring on. The payload alone decides what a
+        failure leads to that comes before the job's own code."""
+        job = view.payload
+        spec = registry.lookup(job["class"])
+        run.counted_as = self.counted_as(spec, job) if "wrapped" in job else spec.name
+        job.setdefault("queue", run.unit.queue_name)
+        args = arguments_of(spec, job)
+        perform = spec.make(view)
+        run.performing = spec
+        await perform(*args)
+        run.performing = None
 
     # After the run
 
@@ -370,6 +384,19 @@ class JobWay:
                 registry.call_hook(handler, decision.job, error)
             except BaseException as bad:  # noqa: BLE001 - the app's own code, SystemExit too
                 self._log_problem(bad, "a death handler failed")
+
+
+def arguments_of(spec: JobSpec, job: Payload) -> list[Any]:
+    """The job's arguments. Raises InvalidJob if ``perform`` does not take them."""
+    args = job.get("args")
+    if args is None:
+        return []
+    if type(args) is not list:
+        raise InvalidJob(f"`args` is {json_kind(args)}, not an array")
+    fewest, most = spec.arity
+    if not fewest <= len(args) <= most:
+        raise InvalidJob(f"{spec.name} takes {spec.takes}, the payload has {len(args)}")
+    return args
 
 
 def _until(decision: Decision) -> Until:

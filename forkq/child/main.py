@@ -50,9 +50,8 @@ from ..wire.printable import class_and_jid, shown_name
 from . import debugger
 from .alone import AloneRunner
 from .boot import BootWatch, start_threads
-from .build import Builder, Parts
+from .build import AnyManager, Builder, Parts
 from .lifecycle import Lifecycle
-from .manager import Manager
 
 _LONGEST_WAIT: Final = 1.0
 # While it stops, and until it knows whether Redis answers, which the master logs.
@@ -190,7 +189,7 @@ class Child:
         return [unit for parts in self._all_parts for unit in parts.leases.units().values()]
 
     @property
-    def _managers(self) -> list[Manager]:
+    def _managers(self) -> list[AnyManager]:
         return [parts.manager for parts in self._all_parts]
 
     def start(self) -> None:

@@ -8,7 +8,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from ..wire.lease import UnitOfWork
-from .fetch_turn import FetchParts
+from .fetch_turn import FetchParts, UnitSource
 from .heartbeat.stats import Tally, Totals, total
 from .interrupt import InterruptRegion
 from .processor import Processor
@@ -26,14 +26,16 @@ class Manager:
         fetch: FetchParts,
         make_processor: Callable[[str, Tally], Processor],
         log: FilteringBoundLogger,
+        source: UnitSource | None = None,
     ) -> None:
-        self._turn = fetch.turn
+        self._source: UnitSource = fetch.turn if source is None else source
         self._fetcher = fetch.fetcher
         self._leases = fetch.leases
         self._make_processor = make_processor
         self._log = log
         self._names = (f"processor-{number}" for number in count())
-        self._processors = [self._new(Tally()) for _ in range(concurrency)]
+        self.tallies = [Tally() for _ in range(concurrency)]  # the counts of each processor
+        self._processors = [self._new(tally) for tally in self.tallies]
         self._gate = threading.Event()
         self._quiet = False
 
@@ -84,7 +86,7 @@ class Manager:
 
     def counts(self) -> tuple[int, int]:
         """How many jobs were processed, and how many of them failed."""
-        tallies = [processor.tally for processor in self._processors]
+        tallies = self.tallies
         return sum(tally.processed for tally in tallies), sum(tally.failed for tally in tallies)
 
     def tally(
@@ -93,7 +95,7 @@ class Manager:
         ended: Mapping[str, int] | None = None,
     ) -> Totals:
         """The counts of all processors, by class."""
-        return total([processor.tally for processor in self._processors], ran_twice, ended)
+        return total(self.tallies, ran_twice, ended)
 
     def replace_the_dead(self) -> None:
         """Replaces processors with a dead thread; their jobs go back. All the dead are abandoned
@@ -101,7 +103,7 @@ class Manager:
         dead = [number for number, one in enumerate(self._processors) if not one.alive]
         for number in dead:
             if self._processors[number].has_died:  # else its thread could not be started
-                self._turn.abandon(self._processors[number].hand)
+                self._source.abandon(self._processors[number].hand)
         if self._quiet:
             return
         for number in dead:

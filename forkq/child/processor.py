@@ -15,27 +15,27 @@ from typing import Any
 
 from .. import middleware, registry
 from ..current_job import CurrentJob, enter_job, leave_job
-from ..errors import Cancelled, InvalidJob, Shutdown
+from ..errors import Cancelled, Shutdown
 from ..process_state import stopping
 from ..registry import JobSpec
 from ..wire.lease import UnitOfWork
-from ..wire.payload import Payload, json_kind
 from ..wire.printable import keep_texts
 from ..wire.times import now
 from .event_loop import JobTask, Loop
 from .failure.retry import AddProblem
 from .failure.settle import Settler
-from .fetch_turn import FetchParts, Hand
+from .fetch_turn import FetchParts, Hand, UnitSource
 from .heartbeat.stats import Tally
 from .interrupt import RAISED, InterruptRegion
 from .job_run import JobRun
-from .job_way import JobWay, Role
+from .job_way import JobWay, Role, arguments_of
 from .observers import JobObserver
 from .time_limits import TimeLimits
 
 
 class Processor:
-    """Takes units from the fetcher in its turn, until the child is quiet.
+    """Takes units from ``source``, by default from the fetcher in its turn, until the child is
+    quiet.
 
     ``observers`` are told of each job; the counts in ``tally`` come first. ``log_problem`` logs an
     error in the app's own handlers, or in forkq. ``limits`` are the time limits of jobs, ``loop``
@@ -57,11 +57,12 @@ class Processor:
         *,
         role: Role = "ordinary",
         held: AbstractSet[str] = frozenset(),
+        source: UnitSource | None = None,
     ) -> None:
         self.tally = Tally() if tally is None else tally
         self.region = InterruptRegion()
         self.hand = Hand()
-        self._turn = fetch.turn
+        self._source: UnitSource = fetch.turn if source is None else source
         self._way = JobWay(
             *(fetch, settler, observers, log_problem, limits, self.tally), role=role, held=held
         )
@@ -93,7 +94,7 @@ class Processor:
             self._gate.wait()
             while True:
                 try:
-                    if (unit := self._turn.take(self.hand)) is None:
+                    if (unit := self._source.take(self.hand)) is None:
                         return
                     copy_context().run(self.process, unit)  # what a job sets ends with it
                 except (Shutdown, Cancelled):  # Python 3.10 can deliver it after the region
@@ -159,7 +160,7 @@ class Processor:
 
     def _call(self, run: JobRun, spec: JobSpec, view: CurrentJob) -> None:
         """Runs the inner ring: the job's own code. Its own hooks decide what a failure leads to."""
-        args = _arguments(spec, view.payload)
+        args = arguments_of(spec, view.payload)
         perform = spec.make(view)
         run.performing = spec
         made = perform(*args)
@@ -185,16 +186,3 @@ class Processor:
             self.region.divert(None)
         if (error := task.outcome) is not None:
             raise error
-
-
-def _arguments(spec: JobSpec, job: Payload) -> list[Any]:
-    """The job's arguments. Raises InvalidJob if ``perform`` does not take them."""
-    args = job.get("args")
-    if args is None:
-        return []
-    if type(args) is not list:
-        raise InvalidJob(f"`args` is {json_kind(args)}, not an array")
-    fewest, most = spec.arity
-    if not fewest <= len(args) <= most:
-        raise InvalidJob(f"{spec.name} takes {spec.takes}, the payload has {len(args)}")
-    return args

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from .. import registry
 from ..errors import InvalidJob, TimeLimit, shown
 from ..features.cancel.parts import Mark, field_in
-from ..runtime.deadlines import DeadlineTable, StartCells
+from ..runtime.deadlines import DeadlineTable, StartCells, UnitCells
 from ..runtime.stack_dump import calls_of, stack_of
 from ..wire.payload import Payload
 from ..wire.validation import time_limit
@@ -92,6 +92,10 @@ class TimeLimits:
         """The places in which a processor notes, for the master, which lease it begins, where and
         when."""
         return ([0, 0], [0.0]) if self._table is None else self._table.start_cells()
+
+    def unit_cells(self, count: int) -> UnitCells:
+        """The places in which the event loop notes, for the master, the units that it runs."""
+        return UnitCells.unread(count) if self._table is None else self._table.unit_cells(count)
 
     def last_begun(self) -> int:
         """The highest sequence number of a lease whose job has begun; 0 if none has."""

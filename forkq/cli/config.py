@@ -158,6 +158,10 @@ def _shown_parts(queue: str, parts: Sequence[str]) -> str:
 
 def _shown_capsule(capsule: Capsule) -> str:
     children = f"{capsule.workers} x {capsule.concurrency} processors"
+    if capsule.is_async:
+        children = (
+            f"{capsule.workers} x {capsule.concurrency} coroutines, {capsule.threads} threads"
+        )
     return f"{capsule.name}: {children}, {capsule.mode}: {' '.join(capsule.listed_queues)}"
 
 

@@ -151,7 +151,9 @@ def _for_debugger(config: Config) -> Config:
         )
     prompt.share()
     capsules = tuple(
-        replace(capsule, job_timeout=0.0, job_hard_timeout=0.0, recycling=Recycling())
+        replace(
+            capsule, kind="threads", job_timeout=0.0, job_hard_timeout=0.0, recycling=Recycling()
+        )
         for capsule in config.capsules
     )
     development = config.development._replace(foreground=True)

@@ -22,10 +22,16 @@ from .schema import Key
 from .settings import Origin
 
 Mode = Literal["strict", "random", "weighted"]
+Kind = Literal["threads", "async"]
 
 DEFAULT_NAME = "default"
 DEFAULT_QUEUES = (("default", 0),)
 DEFAULT_CONCURRENCY = 5
+MOST_THREADS: Final = 1000
+MOST_COROUTINES: Final = 10_000
+# Of an async capsule: jobs at a time where none is given; threads that settle what may block.
+ASYNC_CONCURRENCY: Final = 1000
+SETTLING_THREADS: Final = 4
 MOST_SOLO = 25
 QUEUE_LIST: Final = 'a list of queues, each "NAME", "NAME,WEIGHT" or ["NAME", WEIGHT]'
 
@@ -92,7 +98,9 @@ _Queues = Annotated[tuple[str | tuple[str, int], ...], Meta(description=QUEUE_LI
 
 @dataclass(frozen=True, slots=True)
 class Capsule:
-    """One named group of queues, served by ``workers`` children of ``concurrency`` processors.
+    """One named group of queues, served by ``workers`` children of ``concurrency`` processors; of
+    the ``kind`` "async" by children with one event loop, in which so many coroutines run, and with
+    ``threads`` processors for other jobs.
 
     ``queues`` are pairs of name and weight in the user's order. The weights are as ``weigh`` leaves
     them: either 0 for every queue, or 1 and more for every queue. A name may be a pattern.
@@ -110,9 +118,11 @@ class Capsule:
         default="the queue `default` for the capsule `default`; required for others",
         written=_Queues,
     )] = DEFAULT_QUEUES  # fmt: skip
-    concurrency: Annotated[int, Meta(ge=1, le=1000), Key(
-        "Jobs that one child runs at the same time, with a thread for each.",
+    concurrency: Annotated[int, Meta(ge=1, le=MOST_COROUTINES), Key(
+        "Jobs that one child runs at the same time: at most 1000 with a thread for each, or "
+        "coroutines in an `async` capsule.",
         ("FORKQ_CONCURRENCY",), "--concurrency",
+        default="`5`, or `1000` in an `async` capsule",
     )] = DEFAULT_CONCURRENCY  # fmt: skip
     workers: int = 1
     job_timeout: float = 0.0
@@ -121,6 +131,29 @@ class Capsule:
     rules: Rulebook = field(default_factory=Rulebook, hash=False)
     recycling: Recycling = field(default_factory=Recycling)
     shard: str = ""
+    kind: Annotated[Kind, Key(
+        "What runs the jobs of a child: `threads`, or `async`, an event loop that runs `async def` "
+        "jobs beside a few threads ([async jobs](async.md))."
+    )] = "threads"  # fmt: skip
+    threads: Annotated[int, Meta(ge=1, le=MOST_THREADS), Key(
+        "Of an `async` capsule: the threads of each child that run its `def` jobs."
+    )] = 10  # fmt: skip
+
+    @property
+    def is_async(self) -> bool:
+        """Whether an event loop runs its jobs."""
+        return self.kind == "async"
+
+    @property
+    def job_threads(self) -> int:
+        """How many threads of a child run code of jobs and their handlers, besides its event
+        loop."""
+        return self.threads + SETTLING_THREADS if self.is_async else self.concurrency
+
+    @property
+    def places(self) -> int:
+        """How many jobs of a child can be in progress at once."""
+        return self.concurrency + (self.job_threads if self.is_async else 0)
 
     @property
     def queue_names(self) -> tuple[str, ...]:
@@ -143,6 +176,23 @@ class Capsule:
         if weights <= {0}:
             return "strict"
         return "random" if weights == {1} else "weighted"
+
+
+def check_kinds(capsules: Iterable[Capsule], origins: Mapping[str, Origin]) -> None:
+    """Raises ConfigError for what only the other kind of a capsule has."""
+    for capsule in capsules:
+        place = f"capsules.{capsule.name}"
+        if not capsule.is_async and f"{place}.threads" in origins:
+            raise ConfigError(
+                f'{origins[f"{place}.threads"]}: only a capsule with kind = "async" has it; here '
+                "`concurrency` says how many threads run jobs"
+            )
+        if not capsule.is_async and capsule.concurrency > MOST_THREADS:
+            raise ConfigError(
+                f"{origins[f'{place}.concurrency']}: expected a whole number from 1 to "
+                f"{MOST_THREADS}, found the whole number {capsule.concurrency}; a capsule with "
+                'kind = "async" may run more jobs at a time'
+            )
 
 
 def check_time_limits(capsules: Iterable[Capsule], origins: Mapping[str, Origin]) -> None:

@@ -52,7 +52,8 @@ def _values(config: Config) -> Iterator[tuple[KeyPath, object]]:
         yield from _password(("redis", "shards", number), shard.password_source)
     for capsule in config.own_capsules:
         yield ("capsules", capsule.name, "queues"), capsule.listed_queues
-        yield ("capsules", capsule.name, "concurrency"), capsule.concurrency
+        for key in ("concurrency", "kind", "threads"):
+            yield ("capsules", capsule.name, key), getattr(capsule, key)
         for key in INHERITED:
             yield ("capsules", capsule.name, key), _of_capsule(capsule, key)
     for index, entry in enumerate(config.cron):

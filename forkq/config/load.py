@@ -14,7 +14,14 @@ from typing import Any
 from ..errors import ConfigError, configuration, nearest
 from ..limits.rules import Rulebook
 from . import provided
-from .capsule import DEFAULT_NAME, QUEUE_LIST, Capsule, check_time_limits
+from .capsule import (
+    ASYNC_CONCURRENCY,
+    DEFAULT_NAME,
+    QUEUE_LIST,
+    Capsule,
+    check_kinds,
+    check_time_limits,
+)
 from .check import Checker, names_given_twice
 from .config import (
     CAPSULE,
@@ -211,6 +218,7 @@ def _build(
     recycling = {key: forkq.pop(key) for key in RECYCLING if key in forkq}
     capsules = _capsules(values.get("capsules"), shared, rules, source)
     given = dict(origins(settings))
+    check_kinds(capsules, given)
     check_time_limits(capsules, given)
     check_blocking(rules, capsules, given)
     rows = values["redis"].pop("shards", ())
@@ -329,4 +337,6 @@ def _capsules(
 def _capsule(name: str, values: dict[str, Any], rules: Rulebook, source: Path | None) -> Capsule:
     recycling = Recycling(**{key: values.pop(key) for key in RECYCLING if key in values})
     recycling.check(f"{source or 'forkq'}: capsules.{name}")
+    if values.get("kind") == "async":
+        values.setdefault("concurrency", ASYNC_CONCURRENCY)
     return Capsule(name, **values, recycling=recycling, rules=rules)

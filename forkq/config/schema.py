@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, cast, get_args, get_origin, get_type
 import msgspec
 from msgspec import Meta
 
-from ..errors import ConfigError
+from ..errors import ConfigError, nearest
 from ..wire.redis_url import redacted_url
 
 KeyPath = tuple[str | int, ...]
@@ -170,11 +170,20 @@ def converted(found: object, hint: object, *, from_text: bool = False) -> Any:
             [found] if one else found, cast(Any, hint), strict=not from_text, dec_hook=_path
         )
     except msgspec.ValidationError:
-        raise ConfigError(f"expected {expectation(hint)}, found {described(found)}") from None
+        near = _nearest_choice(base, found)
+        raise ConfigError(f"expected {expectation(hint)}, found {described(found)}{near}") from None
     for note in notes:
         if callable(note):
             value = _noted(note, value, found)
     return value
+
+
+def _nearest_choice(base: object, found: object) -> str:
+    """What was probably meant by a misspelt choice, as the end of a message."""
+    if get_origin(base) is not Literal or not isinstance(found, str):
+        return ""
+    near = nearest(found, get_args(base))
+    return "" if near is None else f'; the nearest one is "{near}"'
 
 
 def _noted(note: Callable[[Any], Any], value: Any, found: object) -> Any:

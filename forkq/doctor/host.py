@@ -48,7 +48,7 @@ def open_files(config: Config, limit: float | None = None) -> Finding:
 def processes(config: Config, limit: float | None = None) -> Finding:
     """The limit of processes and threads against children and their processors."""
     limit = _most_threads() if limit is None else limit
-    needed = sum(c.workers * (c.concurrency + _OWN_THREADS) for c in config.capsules)
+    needed = sum(c.workers * (c.job_threads + _OWN_THREADS) for c in config.capsules)
     needed += _CLOCK_AND_MASTER
     what = f"forkq needs {needed} threads, its user and control group may have {_limit_text(limit)}"
     why = "children that get no thread cannot boot"

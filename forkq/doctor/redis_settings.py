@@ -42,9 +42,9 @@ def clients(server: ExaminedServer, config: Config) -> Finding:
         return unchecked("clients", "INFO does not tell maxclients")
     limit = int(server.info["maxclients"])
     known, host = list(_living(server)), socket.gethostname()
-    here = _connections(each.concurrency for each in known if each.hostname == host)
-    elsewhere = _connections(each.concurrency for each in known if each.hostname != host)
-    own = _connections(c.concurrency for c in config.capsules for _ in range(c.workers))
+    here = _connections(each.all_threads for each in known if each.hostname == host)
+    elsewhere = _connections(each.all_threads for each in known if each.hostname != host)
+    own = _connections(c.job_threads for c in config.capsules for _ in range(c.workers))
     needed = elsewhere + max(here, own) + _OF_A_TREE
     connected = int(server.info.get("connected_clients", 0))
     what = f"maxclients is {limit:,}; forkq's processes of all hosts open up to {needed:,} of these"

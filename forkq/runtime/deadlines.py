@@ -12,7 +12,7 @@ import mmap
 import os
 from collections import deque
 from collections.abc import Iterator, MutableSequence
-from itertools import repeat
+from itertools import islice, repeat
 from typing import Final, NamedTuple, TypeAlias, cast
 
 _WORD: Final = 8  # bytes
@@ -22,13 +22,20 @@ _PLACE: Final = 3 * _WORD + _LONGEST_TEXT  # bytes
 # A place that a dead processor has left is not used again. One is for the suspects that the child
 # runs where no solo child can boot: of each third of the places the last one, or the last two.
 _SPARE: Final = 17
-# In the last place, as long as each processor has places in which it notes its begins; else 0.
+# In the last place, as long as each processor has places in which it notes its begins; else 0. The
+# second one, if an event loop notes the units that it runs, too.
 _NOTES_BEGINS: Final = 1
+_NOTES_UNITS: Final = 2
 
 
 # Where a processor notes its begins: the sequence of the lease and its thread's number; and when it
 # has begun (monotonic).
 StartCells: TypeAlias = tuple[MutableSequence[int], MutableSequence[float]]
+
+
+# Where an event loop notes the sequence of the lease whose step it does now (0: none), and how many
+# steps it has done.
+StepCells: TypeAlias = MutableSequence[int]
 
 
 class Overdue(NamedTuple):
@@ -60,7 +67,8 @@ class DeadlineTable:
     text.
 
     The last two thirds of the places never have a deadline: each processor has two of them, and
-    notes there which lease it has begun last, its thread, and when.
+    notes there which lease it has begun last, its thread, and when. The first two are those of the
+    child's event loop: ``step_cells``, with the thread of the loop in the place of a time.
     """
 
     def __init__(self, file: int, processors: int | None) -> None:
@@ -75,8 +83,10 @@ class DeadlineTable:
         self._times = whole[2 * words : 3 * words].cast("d")
         self._texts = whole[3 * words :]
         self._free = deque(range(third - 1))
-        self._begun = slice(third, places - 2, 2)
-        self._unused: Iterator[int] = iter(range(third, places - 2, 2))
+        self.step_cells: StepCells = cast("StepCells", self._sequences[third : third + 2])
+        self._loop_thread = self._times[third : third + 1]
+        self._begun = slice(third + 2, places - 2, 2)
+        self._unused: Iterator[int] = iter(range(third + 2, places - 2, 2))
         if processors is None:
             self._free = deque([third - 1])
             self._begun = slice(places - 2, places, 2)
@@ -92,6 +102,17 @@ class DeadlineTable:
             return [0, 0], [0.0]
         lease = cast("MutableSequence[int]", self._sequences[place : place + 2])
         return lease, cast("MutableSequence[float]", self._times[place : place + 1])
+
+    def note_loop(self, thread: int) -> None:
+        """Notes in which thread the event loop runs."""
+        self._loop_thread[0] = float(thread)
+
+    def unit_cells(self, count: int) -> UnitCells:
+        """The places in which an event loop notes the units that it runs, ``count`` at once."""
+        self._told[-1] = _NOTES_UNITS
+        sequences = cast("MutableSequence[int]", self._sequences)
+        times = cast("MutableSequence[float]", self._times)
+        return UnitCells(sequences, times, deque(islice(self._unused, count)))
 
     def last_begun(self) -> int:
         """The highest sequence number of a lease whose job has begun; 0 if none has."""
@@ -122,6 +143,40 @@ class DeadlineTable:
             self._free.append(place)
 
 
+class UnitCells:
+    """Where an event loop notes which units it runs, and since when, in the ``free`` places of two
+    columns."""
+
+    def __init__(
+        self, sequences: MutableSequence[int], times: MutableSequence[float], free: deque[int]
+    ) -> None:
+        self._sequences = sequences
+        self._times = times
+        self._free = free
+
+    @classmethod
+    def unread(cls, count: int) -> UnitCells:
+        """Places that no master reads."""
+        return cls([0] * count, [0.0] * count, deque(range(count)))
+
+    def note(self, sequence: int, at: float) -> int:
+        """Notes that a unit has begun ``at`` (monotonic). Returns its place, -1 if there is
+        none."""
+        try:
+            place = self._free.popleft()
+        except IndexError:
+            return -1
+        self._times[place] = at
+        self._sequences[place] = sequence
+        return place
+
+    def clear(self, place: int) -> None:
+        """Frees the place of a unit that is settled."""
+        if place >= 0:
+            self._sequences[place] = 0
+            self._free.append(place)
+
+
 # The master's side
 
 
@@ -144,20 +199,38 @@ def last_begun(file: int) -> int | None:
     """The highest sequence number of a lease whose job the child has begun: it begins them in the
     order of these numbers. None if the child does not tell. Suspects that it runs alone are left
     out."""
-    return max((each.sequence for each in _started_in(file)[:-1]), default=None)
+    return max((each.sequence for each in _started_in(file)[1:-1]), default=None)
 
 
 def begun_in(file: int, thread: int) -> int | None:
-    """The sequence number of the lease whose job was begun last in that thread; None if no
-    processor ran there."""
-    return next((each.sequence for each in _started_in(file)[:-1] if each.thread == thread), None)
+    """The sequence number of the lease whose job was begun last in that thread, or whose step an
+    event loop did there; None if no job ran there."""
+    loop, *others = _started_in(file)[:-1] or (_Begun(0, 0, 0.0),)
+    if loop.at == float(thread):
+        return loop.sequence or None
+    return next((each.sequence for each in others if each.thread == thread), None)
+
+
+def units_in_progress(file: int) -> frozenset[int] | None:
+    """The sequence numbers of all leases whose jobs are in progress in a child whose event loop
+    takes units; None in another child."""
+    if not _notes_units(file):
+        return None
+    return frozenset(each.sequence for each in _started_in(file)[1:-1]) - {0}
+
+
+def units_at_work(file: int) -> frozenset[int]:
+    """The sequence numbers of the leases for which a thread of such a child does something at this
+    moment: the one whose step the event loop does, and those of its other threads."""
+    loop, *others = _started_in(file)[:-1]
+    return frozenset({loop.sequence, *(each.sequence for each in others if each.thread)}) - {0}
 
 
 def run_times(file: int, now: float, *, suspects: bool) -> dict[int, float]:
     """For how many seconds the job of each lease had run that a processor has begun last, by
     sequence number. With ``suspects``, of the suspect that an ordinary child runs alone."""
     started = _started_in(file)
-    found = started[-1:] if suspects else started[:-1]
+    found = started[-1:] if suspects else started[1:-1]
     return {each.sequence: max(0.0, now - each.at) for each in found if each.sequence}
 
 
@@ -165,13 +238,18 @@ def _started_in(file: int) -> list[_Begun]:
     """What each processor has noted of the lease that it began last, the processor for suspects at
     the end; empty if the child does not tell."""
     places = _places(file)
-    if not places or _word(file, (3 * places - 1) * _WORD) != _NOTES_BEGINS:
+    if not places or not _word(file, (3 * places - 1) * _WORD):
         return []
     third = places // 3
     size = 2 * third * _WORD
     numbers = memoryview(os.pread(file, size, (places + third) * _WORD)).cast("Q")
     times = memoryview(os.pread(file, size, (2 * places + third) * _WORD)).cast("d")
     return [_Begun(*each) for each in zip(numbers[::2], numbers[1::2], times[::2], strict=True)]
+
+
+def _notes_units(file: int) -> bool:
+    places = _places(file)
+    return bool(places) and _word(file, (3 * places - 1) * _WORD) == _NOTES_UNITS
 
 
 def _deadlines(file: int) -> memoryview[float]:

@@ -42,6 +42,13 @@ class ProcessInfo(msgspec.Struct):
     # children write them.
     master: int = 0
     knows: int | None = None
+    # How many threads of forkq's child run jobs, if it is another number than ``concurrency``.
+    threads: int = 0
+
+    @property
+    def all_threads(self) -> int:
+        """How many of its threads run jobs."""
+        return self.threads or self.concurrency
 
     @property
     def all_queues(self) -> tuple[str, ...]:

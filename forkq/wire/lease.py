@@ -36,11 +36,12 @@ class UnitOfWork:
     ``sequence`` make the lease. ``asked`` is when the child asked for it (times.steady). ``taken``
     (monotonic) is the moment at which the fetch was sent, until a processor takes the unit; then it
     is that moment. ``thread`` and ``started`` (epoch seconds) are set for the processor that
-    performs the unit, and unset before that. ``lost``: another host took the lease, and gave the
-    job back to its queue, because this host seemed lost. ``progress`` is the latest report of the
-    job. A large payload is left in Redis: ``payload`` is empty until the processor has read it, and
-    ``left_bytes`` is its size. ``marked``: class, jid, ``forkq`` of a marked job, and this
-    queue, for what its features ask at its end.
+    performs the unit, and unset before that; an event loop has ``sequence`` in the place of a
+    thread. ``lost``: another host took the lease, and gave the job back to its queue, because this
+    host seemed lost. ``progress`` is the latest report of the job. A large payload is left in
+    Redis: ``payload`` is empty until the processor has read it, and ``left_bytes`` is its size.
+    ``marked``: class, jid, ``forkq`` of a marked job, and this queue, for what its features ask at
+    its end.
     """
 
     queue: int

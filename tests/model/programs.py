@@ -116,13 +116,14 @@ class Child(Program):
         self.is_timed = timed
         self._capacity = capacity
         self._processor: Processor | None = None
+        self._fetch: Any = None
 
     def note(self) -> tuple[int, tuple[bytes, ...]]:
         """The number of the lease that has begun last, as the master reads it; and the fetch that
         it has made before it sleeps."""
         if self._processor is None:
             return 0, ()
-        prepared = self._processor._turn._fetcher._channel._prepared
+        prepared = self._fetch.channel._prepared
         reader = hiredis.Reader()
         reader.feed(prepared[1] if prepared else b"*0\r\n")
         return int(self._processor._started[0]), tuple(reader.gets())
@@ -157,7 +158,7 @@ class Child(Program):
         limits, role = TimeLimits(LOG), "sole" if self._solo else "ordinary"
         parts: Any = ("p", fetch, settler, (), _ignore, limits, EventLoop(LOG))
         processor = Processor(*parts, role=role)  # type: ignore[arg-type]
-        self._processor = processor
+        self._processor, self._fetch = processor, fetch
         return fetch, settler, processor
 
     def _look_back(self, talk: Talk, fetch: FetchParts, processor: Processor) -> None:

@@ -39,6 +39,8 @@ _LARGEST_SHOWN: Final = 64 << 10
 _LARGEST_FIELD: Final = 1024
 _STRONGEST_FIRST: Final = ("TERM", "TSTP", "TTIN")
 _MOST_ORDERS: Final = 10_000
+# Of an async child, which may run thousands of jobs, so many payloads are sent with each beat.
+_MOST_SHOWN: Final = 100
 # The script that adds the names that were not found.
 _ADDING: Final = {"SMISMEMBER": SET_ADD, "ZMSCORE": QUEUES_IN_FLIGHT}
 # Sidekiq's Busy page shows each version that is not its own, so the name of forkq is part of it.
@@ -58,9 +60,13 @@ class Written(NamedTuple):
 
 
 class Record:
-    """Written and removed by the heartbeat's thread. ``info`` is what ``describe`` says."""
+    """Written and removed by the heartbeat's thread. ``info`` is what ``describe`` says. Of a
+    ``crowded`` child only the jobs that run for longest are shown; the count is that of all."""
 
-    def __init__(self, identity: str, keys: Keys, info: dict[str, Any]) -> None:
+    def __init__(
+        self, identity: str, keys: Keys, info: dict[str, Any], *, crowded: bool = False
+    ) -> None:
+        self._most = _MOST_SHOWN if crowded else None
         self._identity = identity
         self._keys = keys
         self._info = info
@@ -100,9 +106,11 @@ class Record:
     def write_progress(self, connection: RedisConnection, units: list[UnitOfWork]) -> bool:
         """Writes what these jobs have reported since it was last written. Returns whether anything
         was: else Redis is not asked. Raises ConnectionLost or RedisError."""
-        told = {unit.sequence: unit.progress for unit in units if unit.thread and unit.progress}
-        fresh = [unit for unit in units if self._is_news(unit)]
-        self._told_progress = told
+        fresh = [unit for unit in units if self._is_news(unit)][: self._most]
+        told = {unit.sequence: unit.progress for unit in fresh if unit.progress}
+        running = {unit.sequence for unit in units}
+        known = {n: told for n, told in self._told_progress.items() if n in running}
+        self._told_progress = known | told
         if not fresh:
             return False
         flat = [part for unit in fresh for part in (_thread_name(unit), self._work_of(unit))]
@@ -183,7 +191,10 @@ class Record:
 
     def _work(self, units: list[UnitOfWork]) -> list[Command]:
         keys = self._keys.works(self._identity)
-        running = {_thread_name(unit): self._work_of(unit) for unit in units if unit.thread}
+        shown = [unit for unit in units if unit.thread]
+        if self._most is not None:
+            shown = sorted(shown, key=lambda unit: unit.taken)[: self._most]
+        running = {_thread_name(unit): self._work_of(unit) for unit in shown}
         numbers = {unit.sequence for unit in units}
         self._digests = {n: text for n, text in self._digests.items() if n in numbers}
         commands: list[Command] = [("DEL", *keys)] if self._had_work or running else []
@@ -239,6 +250,7 @@ def describe(identity: str, config: Config, capsule: Capsule) -> dict[str, Any]:
         "embedded": False,
         "master": master_pid(config),
         "knows": VERSION,
+        **({"threads": capsule.job_threads} if capsule.is_async else {}),
     }
 
 
@@ -251,7 +263,8 @@ def _with_master(own: str, master: int) -> str:
 
 
 def _thread_name(unit: UnitOfWork) -> str:
-    """A thread's id in base 36, as Sidekiq writes it."""
+    """A thread's id in base 36, as Sidekiq writes it. A coroutine has the sequence number of its
+    lease in the place of a thread."""
     digits, number = "", unit.thread
     while number:
         number, digit = divmod(number, 36)

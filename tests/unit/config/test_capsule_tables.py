@@ -68,6 +68,38 @@ class TestCapsules:
         assert "of which capsule? The file has a, b" in line
 
 
+class TestAsync:
+    def test_it_runs_a_thousand_coroutines_beside_ten_threads(self, loaded: Loader) -> None:
+        capsule, other = loaded(
+            "[capsules.a]\nqueues='a'\nkind='async'\n[capsules.b]\nqueues='b'"
+        ).capsules
+        assert (capsule.is_async, capsule.concurrency, capsule.threads) == (True, 1000, 10)
+        assert (other.is_async, other.concurrency, other.job_threads) == (False, 5, 5)
+        assert capsule.job_threads < 20
+
+    def test_or_as_many_as_it_says(self, loaded: Loader) -> None:
+        text = "[capsules.a]\nqueues='a'\nkind='async'\nconcurrency=10000\nthreads=3"
+        (capsule,) = loaded(text).capsules
+        assert (capsule.concurrency, capsule.threads) == (10_000, 3)
+
+    def test_more_than_a_thousand_threads_are_refused(self, problems: Failer) -> None:
+        (line,) = problems("[capsules.a]\nqueues='a'\nconcurrency=1001")
+        assert "capsules.a.concurrency: expected a whole number from 1 to 1000, found" in line
+        assert 'kind = "async"' in line
+
+    def test_threads_beside_threads_are_refused(self, problems: Failer) -> None:
+        (line,) = problems("[capsules.a]\nqueues='a'\nthreads=3")
+        assert line.startswith("FILE: capsules.a.threads: only a capsule with kind")
+
+    def test_a_misspelt_kind_has_a_nearest_one(self, problems: Failer) -> None:
+        (line,) = problems("[capsules.a]\nqueues='a'\nkind='asnyc'")
+        assert line.endswith('found the string "asnyc"; the nearest one is "async"')
+
+    def test_a_misspelt_key_has_a_nearest_one(self, problems: Failer) -> None:
+        (line,) = problems("[capsules.a]\nqueues='a'\nkind='async'\nthraeds=3")
+        assert "the nearest valid one is capsules.a.threads" in line
+
+
 class TestTimeLimits:
     def test_a_hard_limit_below_the_limit_is_refused_with_file_and_key(
         self, problems: Failer

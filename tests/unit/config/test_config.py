@@ -297,8 +297,10 @@ class TestEveryKey:
             ("capsules.a.queues", "[]", "at least one queue, found none"),
             ("capsules.a.queues", '["a b"]', "NAME or NAME,WEIGHT"),
             ("capsules.a.queues", '[["a", 0]]', "NAME or NAME,WEIGHT"),
-            ("capsules.a.concurrency", "0", "a whole number from 1 to 1000, found the whole"),
-            ("capsules.a.concurrency", "1001", "a whole number from 1 to 1000, found the whole"),
+            ("capsules.a.concurrency", "0", "a whole number from 1 to 10000, found the whole"),
+            ("capsules.a.concurrency", "10001", "a whole number from 1 to 10000, found the whole"),
+            ("capsules.a.kind", '"asnyc"', 'one of "threads", "async", found the string "asnyc"'),
+            ("capsules.a.threads", "0", "a whole number from 1 to 1000, found the whole"),
             ("capsules.a.workers", '"2"', 'a whole number from 1 to 512, found the string "2"'),
         ],
     )

@@ -1,0 +1,249 @@
+"""The jobs of an async capsule: the child's event loop takes units, a batch at a time, and runs the
+coroutine of each.
+
+Nothing blocks the loop here: what may block is left to a settling thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextvars import Context
+from functools import partial
+from time import monotonic
+from typing import Final
+
+from .. import registry
+from ..current_job import enter_job
+from ..errors import MalformedPayload
+from ..runtime.deadlines import UnitCells
+from ..wire.lease import UnitOfWork
+from ..wire.marks import NEEDS
+from ..wire.payload import loads
+from ..wire.times import now
+from .async_threads import SettlingThreads, WaitingJobs
+from .event_loop import EventLoop, JobTask
+from .failure.settle import Settler, Unread
+from .fetch_turn import FetchParts
+from .interrupt import InterruptRegion
+from .job_run import JobRun
+from .job_way import JobWay
+
+_NEEDS: Final = f'"{NEEDS}"'.encode()
+
+
+class CoroutineJobs:
+    """What the loop runs. ``waiting`` gets the ``def`` jobs, for the threads. What neither runs nor
+    waits goes back to the head of its queue, and ``on_full`` gets the names of these queues.
+    ``cells``: where the master reads which units are in progress."""
+
+    def __init__(
+        self,
+        fetch: FetchParts,
+        way: JobWay,
+        settler: Settler,
+        loop: EventLoop,
+        waiting: WaitingJobs,
+        settling: SettlingThreads,
+        cells: UnitCells,
+        on_full: Callable[[Iterable[str]], None],
+    ) -> None:
+        self._ends = fetch.ends
+        self._fetcher = fetch.fetcher
+        self._way = way
+        self._settler = settler
+        self._loop = loop
+        self._waiting = waiting
+        self._settling = settling
+        self._cells = cells
+        self._on_full = on_full
+        self._is_quiet = False
+        self._coming: dict[object, int] = {}  # how large batches are on their way to the loop
+        self._places: dict[int, int] = {}  # in the cells, of all that are here, by sequence number
+        self._lock = threading.RLock()  # of all regions
+        self._regions: dict[int, InterruptRegion] = {}  # of those that run
+
+    # Any thread may call
+
+    def begin_soon(self, units: Sequence[UnitOfWork]) -> None:
+        """Has the loop begin these jobs, the oldest first. One that it knows is left out."""
+        batch = object()
+        self._coming[batch] = len(units)
+        self._loop.call_started(partial(self._begin_all, units, batch))
+
+    def quiet(self) -> None:
+        """Lets no job begin any more: those that come, or wait for a thread, go back."""
+        self._is_quiet = True
+        batch = object()
+        self._coming[batch] = 0
+        self._loop.call_started(partial(self._return_waiting, batch))
+
+    @property
+    def regions(self) -> list[InterruptRegion]:
+        """The region of each coroutine that runs."""
+        return list(self._regions.copy().values())
+
+    @property
+    def room(self) -> int:
+        """How many more ``def`` jobs may come: some may be on their way."""
+        return max(0, self._waiting.room - sum(self._coming.copy().values()))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no job is here, or on its way to the loop."""
+        return not self._coming and not self._places
+
+    # In the loop's thread
+
+    def _begin_all(self, units: Sequence[UnitOfWork], batch: object) -> None:
+        self._return([unit for unit in units if not self._begin(unit)])
+        self._coming.pop(batch, None)
+
+    def _return_waiting(self, batch: object) -> None:
+        self._return(self._waiting.end())
+        self._coming.pop(batch, None)
+
+    def _begin(self, unit: UnitOfWork) -> bool:
+        """Begins a job, or has it wait for a thread. False if it must go back."""
+        if unit.sequence in self._places or self._waiting.knows(unit):
+            return True
+        if self._is_quiet:
+            return False
+        run = JobRun(unit, unit)
+        try:
+            if unit.payload:
+                return self._sort(run)
+            self._enter(run)
+            self._on_thread(run, self._read)
+        except BaseException as error:  # noqa: BLE001 - each job ends with an outcome
+            self._break_off(run, error)
+        return True
+
+    def _sort(self, run: JobRun) -> bool:
+        """Runs a coroutine here, and has a ``def`` job wait for a thread. False if it must go
+        back."""
+        try:
+            run.job = loads(run.unit.payload)
+        except MalformedPayload as error:
+            self._enter(run)
+            self._settle(run, error)
+            return True
+        spec = registry.find(run.job["class"])
+        if spec is not None and not spec.is_async:
+            self._leave(run)
+            return not self._is_quiet and self._waiting.offer(run.unit)
+        self._enter(run)
+        if run.unit.left_bytes or _NEEDS in run.unit.payload:
+            self._on_thread(run, self._open)
+        else:
+            region = InterruptRegion(self._lock)
+            if (verdict := self._way.open(run, region)) is None:
+                self._run(region, run)
+            else:
+                self._settle(run, verdict)
+        return True
+
+    def _enter(self, run: JobRun) -> None:
+        """Notes that the job is in progress here: the master reads it when this process dies."""
+        unit = run.unit
+        if unit.sequence not in self._places:
+            unit.taken = monotonic()
+            self._places[unit.sequence] = self._cells.note(unit.sequence, unit.taken)
+            unit.start(unit.sequence, now())
+
+    def _leave(self, run: JobRun) -> None:
+        """Notes that the job is settled, or is not one of the loop's."""
+        if (place := self._places.pop(run.unit.sequence, None)) is not None:
+            self._cells.clear(place)
+            run.unit.thread = 0
+
+    def _run(self, region: InterruptRegion, run: JobRun) -> None:
+        context, job, unit = Context(), run.job, run.unit
+        assert job is not None
+        view = context.run(enter_job, job, unit)
+        coroutine = self._way.perform(run, view)
+        task = JobTask(coroutine, view, unit.sequence, partial(self._ended, run, region))
+        region.task = task
+        region.enter(run.time_limit, run)
+        self._regions[unit.sequence] = region
+        self._loop.begin_here(task, context)
+
+    def _ended(self, run: JobRun, region: InterruptRegion, task: JobTask) -> None:
+        try:
+            cut_short, region.task = region.leave(), None
+            self._regions.pop(run.unit.sequence, None)
+            self._settle(run, self._way.outcome(run, task.outcome, cut_short))
+        except BaseException as error:  # noqa: BLE001 - as above
+            self._break_off(run, error)
+
+    def _settle(self, run: JobRun, error: BaseException | None) -> None:
+        """Settles a plain job that has ended well. All others ask Redis, or call the app."""
+        if error is None and run.marks is None:
+            self._way.settle(run, None)
+            self._leave(run)
+        else:
+            self._on_thread(run, partial(self._settle_there, error=error))
+
+    def _break_off(self, run: JobRun, error: BaseException) -> None:
+        """Settles a job whose way was ended early by an error in forkq."""
+
+        def last_resort(run: JobRun) -> None:
+            self._way.last_resort(run, error)
+            self._leave(run)
+
+        self._regions.pop(run.unit.sequence, None)
+        self._enter(run)
+        self._on_thread(run, last_resort)
+
+    def _guarded_in_loop(self, run: JobRun, go_on: Callable[[JobRun], None]) -> None:
+        try:
+            go_on(run)
+        except BaseException as error:  # noqa: BLE001 - each job ends with an outcome
+            self._break_off(run, error)
+
+    def _sort_large(self, run: JobRun) -> None:
+        if not self._sort(run):
+            self._return([run.unit])
+
+    def _return(self, units: Sequence[UnitOfWork]) -> None:
+        """Returns these, of which the oldest is the first, to the head of their queues."""
+        if units and not self._is_quiet:  # first: else a fetch brings the first that are back
+            self._on_full({unit.queue_name for unit in units})
+        with self._waiting.closed():
+            for unit in reversed(units):
+                if unit.left_bytes:
+                    unit.payload = b""
+                self._fetcher.done(unit, self._ends.return_to_queue(unit))
+
+    # In a settling thread
+
+    def _on_thread(self, run: JobRun, work: Callable[[JobRun], None]) -> None:
+        """Has a settling thread call ``work``."""
+        self._settling.call(run.unit.sequence, partial(self._guarded, run, work))
+
+    def _guarded(self, run: JobRun, work: Callable[[JobRun], None]) -> None:
+        try:
+            work(run)
+        except BaseException as error:  # noqa: BLE001 - each job ends with an outcome
+            self._way.last_resort(run, error)
+            self._leave(run)
+
+    def _read(self, run: JobRun) -> None:
+        try:
+            run.unit.payload = self._settler.read(run.unit)
+        except (Unread, MalformedPayload) as problem:
+            self._settle_there(run, problem)
+        else:
+            self._loop.call(partial(self._guarded_in_loop, run, self._sort_large))
+
+    def _open(self, run: JobRun) -> None:
+        region = InterruptRegion(self._lock)
+        verdict = self._way.open(run, region)
+        if verdict is not None:
+            self._settle_there(run, verdict)
+        else:
+            self._loop.call(partial(self._guarded_in_loop, run, partial(self._run, region)))
+
+    def _settle_there(self, run: JobRun, error: BaseException | None) -> None:
+        self._way.settle(run, error)
+        self._leave(run)
