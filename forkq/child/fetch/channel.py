@@ -257,7 +257,10 @@ class FetchChannel:
         endings: Sequence[Ending] = ()
         try:
             ended, endings = leases.take_ended()
-            counts = self._counts(leases, ended)
+            portions = queues.portions
+            portions.freed = False
+            counted = queues.counts or portions.in_force
+            counts = self._counts(leases, ended) if counted else None
             if queues.dynamic:
                 also = [unit.queue_name for unit in (*ended, *(one.unit for one in endings))]
                 offer = queues.offer(also, turning=not self.tracks, nothing=want == 0)
@@ -393,14 +396,10 @@ class FetchChannel:
 
     # How
 
-    def _counts(self, leases: Leases, ended: Sequence[UnitOfWork]) -> Mapping[str, int] | None:
-        """How many jobs of each queue stay in flight; None if the script need not know it."""
-        portions = self.queues.portions
-        portions.freed = False
-        if not (self.queues.counts or portions.in_force):
-            return None
+    def _counts(self, leases: Leases, ended: Sequence[UnitOfWork]) -> Mapping[str, int]:
+        """How many jobs of each queue stay in flight. Sets the portions of the next fetch."""
         counts = count_by_queue(leases.units().values(), ended)
-        for name in portions.prepare(counts):
+        for name in self.queues.portions.prepare(counts):
             self.queues.wake(name)
         return counts
 

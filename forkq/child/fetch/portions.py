@@ -22,26 +22,24 @@ _LONGEST: Final = 10.0
 
 
 class Portions:
-    """``rules``: those of a queue in the configuration. ``size`` says how many jobs for threads may
-    come. ``on_freed`` wakes who fetches. The fetching thread calls ``prepare`` and what it reads;
-    any other thread the rest."""
+    """``rules`` has those of a queue: of the configuration, and its portion where some are
+    ``in_force``. ``size`` says how many jobs for threads may come. ``on_freed`` wakes who fetches.
+    The fetching thread calls ``prepare`` and ``rules``; any other thread the rest."""
 
     def __init__(self, rules: Callable[[str], Rules]) -> None:
         self.size: Callable[[], int] = lambda: 0
         self.on_freed: Callable[[], None] = lambda: None
         self.freed = False  # since the last fetch was made
-        self._rules = rules
+        self.in_force = False
+        # Replaced only then: each fetch calls it.
+        self.rules = self._configured = rules
         self._until: Mapping[str, float] = {}  # monotonic, by queue
         self._most: Mapping[str, int] = {}  # jobs in flight
-
-    @property
-    def in_force(self) -> bool:
-        """Whether some queue is filled by portions."""
-        return bool(self._until)
 
     def begin(self, names: Iterable[str]) -> None:
         """Fills these queues by portions from now on."""
         self._until = {**self._until, **dict.fromkeys(names, monotonic() + _LONGEST)}
+        self.in_force, self.rules = True, self._with_portion
 
     def free(self) -> None:
         """Notes that a thread is free."""
@@ -54,11 +52,12 @@ class Portions:
         now, size, names = monotonic(), self.size(), list(self._until)
         self._until = {name: until for name, until in self._until.items() if until > now}
         self._most = {name: in_flight.get(name, 0) + size for name in self._until}
+        if not self._until:
+            self.in_force, self.rules = False, self._configured
         return names
 
-    def rules_of(self, name: str) -> Rules:
-        """The rules of a queue, its portion among them."""
-        rules = self._rules(name)
+    def _with_portion(self, name: str) -> Rules:
+        rules = self._configured(name)
         most = self._most.get(name)
         if most is None:
             return rules

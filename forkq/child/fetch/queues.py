@@ -340,7 +340,7 @@ class FetchQueues:
         """Opens the queue, which may have something again; and all others, if they may have waited
         for it. Its rules may be others than in the last offer."""
         self._last = None
-        if name is not None and self.portions.rules_of(name).blocking:
+        if name is not None and self.portions.rules(name).blocking:
             name = None
         for entry in self._groups:
             entry.wake(name)
@@ -377,7 +377,7 @@ class FetchQueues:
         for number, name in enumerate(offer.names[: offer.count], 1):
             why, detail = found.get(number, _EMPTY)
             # A blocking queue that may have jobs in progress must be in every offer, to block.
-            may_block = why == b"empty" or not self.portions.rules_of(name).blocking
+            may_block = why == b"empty" or not self.portions.rules(name).blocking
             if why == b"dry":
                 dues.append(monotonic() + detail / 1e6)
                 if may_block:
@@ -444,7 +444,7 @@ class FetchQueues:
         return [len(groups), *(part for group in groups for part in group)]
 
     def _ruling(self, name: str, numbers: dict[str, int], after: list[Sequence[str]]) -> list[Any]:
-        rules = self.portions.rules_of(name)
+        rules = self.portions.rules(name)
         if rules == NO_RULES and name not in self._asked:
             return []
         rate = (rules.rate.count, rules.rate.seconds, rules.rate.burst) if rules.rate else ("",) * 3
