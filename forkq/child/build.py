@@ -293,11 +293,11 @@ class Builder:
 
 def _refuse_middleware(capsule: str) -> None:
     """Raises ForkqError for middleware that calls the job, and so cannot wait for a coroutine."""
-    for member in middleware.server:
-        name = getattr(member, "__qualname__", type(member).__qualname__)
+    if odd := middleware.server.with_call():
         raise ForkqError(
-            f"the capsule {capsule!r} is async, and the server middleware {name} runs jobs by "
-            "call(): an event loop cannot go on meanwhile; serve the queue by a capsule of threads"
+            f"the capsule {capsule!r} is async, and the server middleware {', '.join(odd)} runs "
+            "jobs by call(), so it cannot be around a coroutine: write a generator function of "
+            "(job) that yields once, or serve the queues by a capsule of threads"
         )
 
 

@@ -138,13 +138,7 @@ class JobTask:
     def outcome(self) -> BaseException | None:
         """What the end of the job means outside of it, where an interruption is no CancelledError
         any more."""
-        error, why = self.error, self.view.ending
-        if error is None or why is None:
-            return error
-        was_cut_short = any(isinstance(link, CancelledError) for link in led_to(error))
-        if isinstance(error, CancelledError) or (why == "cancelled" and was_cut_short):
-            return _OUTSIDE[why]().with_traceback(error.__traceback__)
-        return error
+        return None if self.error is None else outside_of_job(self.error, self.view.ending)
 
     def discard(self) -> None:
         """Ends the coroutine, if it has not begun."""
@@ -176,6 +170,17 @@ class JobTask:
             self._leave(self)
         ended, self._ended, self._task = self._ended, _ignore, None
         ended(self)
+
+
+def outside_of_job(error: BaseException, why: Reason | None) -> BaseException:
+    """What ``error`` of a job's coroutine means outside of it, if the job was interrupted for that
+    reason."""
+    if why is None:
+        return error
+    was_cut_short = any(isinstance(link, CancelledError) for link in led_to(error))
+    if isinstance(error, CancelledError) or (why == "cancelled" and was_cut_short):
+        return _OUTSIDE[why]().with_traceback(error.__traceback__)
+    return error
 
 
 def _ignore(_: JobTask) -> None:

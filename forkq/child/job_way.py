@@ -8,12 +8,13 @@ here. Each of the app's handlers is called inside a ``try`` of its own.
 from __future__ import annotations
 
 import time
+from asyncio import CancelledError
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from time import monotonic
 from typing import Any, Final, Literal, TypeAlias
 
-from .. import registry
+from .. import middleware, registry
 from ..current_job import CurrentJob, leave_job
 from ..errors import (
     Cancelled,
@@ -47,6 +48,7 @@ from ..wire.marks import (
 )
 from ..wire.payload import Payload, json_kind, loads
 from ..wire.times import now
+from .event_loop import outside_of_job
 from .failure.cursors import Cursors
 from .failure.retry import (
     AddProblem,
@@ -210,7 +212,17 @@ class JobWay:
         spec = registry.lookup(job["class"])
         run.counted_as = self.counted_as(spec, job) if "wrapped" in job else spec.name
         job.setdefault("queue", run.unit.queue_name)
-        args = arguments_of(spec, job)
+        if not middleware.server.members:
+            await self._await(run, spec, view)
+            return
+        with middleware.server.around(job):
+            try:
+                await self._await(run, spec, view)
+            except CancelledError as error:  # the middleware sees what it would in a thread
+                raise outside_of_job(error, view.ending) from None
+
+    async def _await(self, run: JobRun, spec: JobSpec, view: CurrentJob) -> None:
+        args = arguments_of(spec, view.payload)
         perform = spec.make(view)
         run.performing = spec
         await perform(*args)

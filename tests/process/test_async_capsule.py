@@ -153,6 +153,40 @@ def test_a_child_that_is_killed_with_a_thousand_in_progress_loses_none(
     assert redis.zcard("dead") == redis.zcard("retry") == 0
 
 
+def test_middleware_is_around_each_coroutine(
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
+) -> None:
+    """It sees how the job ends as around a job in a thread."""
+    app = (
+        APP.read_text()
+        + """
+
+@forkq.middleware.server.append
+def note(job):
+    record("before")
+    try:
+        yield
+    except BaseException as error:
+        record(type(error).__name__)
+        raise
+    else:
+        record("after")
+"""
+    )
+    config = CONFIG.format(concurrency=10, threads=1)
+    done, failed = push(redis_server, "Nap", 0.01), push(redis_server, "Fail", retry=0)
+    late = push(redis_server, "Nap", 60, timeout=1, retry=0)
+    tree(redis_server, app=app, config=config, env=journal.env)
+    wait_settled(redis)
+
+    def seen(jid: str) -> list[str]:
+        return [line.event for line in journal.lines() if line.jid == jid]
+
+    assert seen(done) == ["before", "begin", "end", "finally", "after"]
+    assert seen(failed) == ["before", "begin", "ValueError"]
+    assert seen(late) == ["before", "begin", "time_limit", "finally", "TimeLimit"]
+
+
 def test_middleware_that_calls_the_job_is_refused_at_boot_by_name(
     redis_server: Server, tree: StartTree
 ) -> None:
@@ -166,7 +200,7 @@ def test_middleware_that_calls_the_job_is_refused_at_boot_by_name(
     config = CONFIG.format(concurrency=10, threads=1)
     forkq = tree(redis_server, app=app, config=config, ready=False)
     assert forkq.wait() == 3
-    forkq.wait_log("server middleware stopwatch runs jobs by call")
+    forkq.wait_log("server middleware [a-z.]*stopwatch runs jobs by call")
 
 
 def test_a_stop_cancels_what_runs_and_returns_it_to_the_head_in_order(
