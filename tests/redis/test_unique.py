@@ -353,6 +353,24 @@ def test_each_beat_holds_the_locks_of_the_jobs_that_run(
     assert [redis.pttl(name) > 20_000 for name in names] == [True, False, False]
 
 
+@pytest.mark.parametrize("how", ["skip", "latest"])
+def test_a_beat_takes_no_lock_for_a_job_that_has_ended_meanwhile(
+    client: forkq.Client, redis: Redis, redis_server: Server, how: str
+) -> None:
+    """The beat has looked before the end, and its script comes after it."""
+    index(on_duplicate=how).perform_async(7)
+    found: Any = redis.lrange(QUEUE, 0, 0)
+    raw: bytes = found[0]
+    unit = UnitOfWork(1, "default", 1, raw, thread=1)
+    JobRun(unit).loaded(json.loads(raw))
+    redis.delete(*locks(redis))
+    connection = RedisConnection(redis_server.url)
+    connection.connect()
+    HoldLocks(KEYS, RecordedLog()).attend(connection, Snapshot([unit], Totals(), quiet=False))
+    connection.close()
+    assert locks(redis) == []
+
+
 def test_ticks_of_a_periodic_job_share_the_lock_of_its_pushes(
     client: forkq.Client, redis: Redis, redis_server: Server
 ) -> None:

@@ -115,7 +115,7 @@ def while_running(keys: Keys, needs: Mapping[str, Any], job: Marked) -> tuple[Ef
         return NONE
     if lock.kind is not None:
         return tickets.while_running(keys, lock, job)
-    return (lock.effect(keys, job.jid, job.name, least=_LEAST_HELD),)
+    return (lock.effect(keys, job.jid, job.name, least=_LEAST_HELD)._replace(name="hold"),)
 
 
 class Unique(NamedTuple):

@@ -20,3 +20,13 @@ effect_kinds.lock = {
     return true
   end,
 }
+
+-- Holds the lock for longer if this job has it: the effect has jid, class, and milliseconds. It takes none: the
+-- job may have ended since the beat that tells that it runs has looked.
+effect_kinds.hold = {
+  look = function(lock) return holder_of(lock) end,
+  write = function(lock, effect, holder)
+    if holder == effect[3] then take_lock(lock, effect[3], effect[4], effect[5], false) end
+    return true
+  end,
+}

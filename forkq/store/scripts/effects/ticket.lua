@@ -48,15 +48,14 @@ effect_kinds.ticket_waits = {
   end,
 }
 
--- The job runs, and holds its lock for longer.
+-- The job runs, and holds its lock for longer. It takes none: the job may have ended since the beat that tells
+-- so has looked.
 effect_kinds.ticket_runs = {
   look = function(lock) return ticket_of(lock) end,
   write = function(lock, effect, found)
-    local job = job_of(effect)
-    if not found.jid then take_ticket(place_of(effect[2]), job, 'running') end
-    if found.jid == job.jid then
+    if found.jid == effect[3] then
       confirm_ticket(lock)
-      hold_ticket(lock, job.milliseconds)
+      hold_ticket(lock, effect[5])
     end
     return true
   end,
