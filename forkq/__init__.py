@@ -12,11 +12,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from . import middleware
-from .client import Client, replicated
+from .client import Client
 from .current_job import CurrentJob as JobContext
 from .current_job import current_job, lease_lost
 from .default_client import configure
 from .errors import (
+    BlockingPushWarning,
     Cancelled,
     CannotSave,
     Dead,
@@ -26,6 +27,7 @@ from .errors import (
     InvalidJob,
     InvalidSchedule,
     NotPermitted,
+    PushOutcome,
     ServerFull,
     ServerReadOnly,
     ServerRefused,
@@ -36,6 +38,7 @@ from .errors import (
     TooFewReplicas,
     WrongPassword,
     WrongType,
+    push_outcome,
 )
 from .every import every
 from .job import Job, job
@@ -54,6 +57,7 @@ from .registry import (
     on_death,
     on_error,
 )
+from .store.route import replicated
 from .version import __version__
 from .wire.payload import Payload
 
@@ -66,6 +70,7 @@ __all__ = [
     "DISCARD",
     "KILL",
     "AroundMiddleware",
+    "BlockingPushWarning",
     "Cancelled",
     "CannotSave",
     "Client",
@@ -87,6 +92,7 @@ __all__ = [
     "NextCall",
     "NotPermitted",
     "Payload",
+    "PushOutcome",
     "Queue",
     "RetryIn",
     "ServerFull",
@@ -114,6 +120,7 @@ __all__ = [
     "on",
     "on_death",
     "on_error",
+    "push_outcome",
     "replicated",
     "stopping",
 ]

@@ -7,22 +7,26 @@ from __future__ import annotations
 
 import logging
 import math
-import os
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from copy import deepcopy
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
 from . import middleware, registry
-from .bulk import in_row, row_encoder, rows_of
-from .errors import ConfigError, Duplicate, ForkqError, InvalidJob, shown
-from .store.route import Access, EncodedJob, Route, Wait
+from .errors import (
+    ConfigError,
+    Duplicate,
+    ForkqError,
+    note_nothing_pushed,
+    shown,
+)
+from .store.route import Access, EncodedJob, Route, Wait, note_replicated
+from .wire.bulk import in_row, next_turn, row_encoder, rows_of
+from .wire.defaults import UNSHARED, set_time, with_defaults
 from .wire.keys import Keys
 from .wire.payload import (
-    DEFAULT_QUEUE,
     KEY,
     MAX_NESTING,
     MAX_SIZE,
@@ -32,8 +36,8 @@ from .wire.payload import (
     new_jids,
 )
 from .wire.redis_url import EMBEDDED, check_prefix, checked_url
-from .wire.times import due, now
-from .wire.validation import StrictArgs, check_args, check_shape, in_places
+from .wire.times import now
+from .wire.validation import StrictArgs, check_args
 
 if TYPE_CHECKING:
     from .features.marked import Completed
@@ -45,10 +49,8 @@ if TYPE_CHECKING:
 
 
 _log: Final = logging.getLogger("forkq")
-# Where a program defines its own jobs; multiprocessing calls it by the second name.
-_PROGRAMS: Final = ("__main__.", "__mp_main__.")
-# What no two jobs share, and may be given all the same.
-_UNSHARED: Final = ("jid", "created_at")
+# So many rows of a bulk push are encoded in one turn of an event loop: that takes about 1 ms.
+_IN_ONE_TURN: Final = 100
 
 
 class Transactions:
@@ -131,11 +133,7 @@ class Client:
         """``push`` of a job with these arguments. ``with_defaults`` has made ``template``: what all
         pushes of a job class share is checked once."""
         if middleware.pushes.members:
-            given = {**template, "args": args}
-            for key in _UNSHARED:
-                if given[key] is None:
-                    del given[key]
-            return self.push(given)
+            return self.push(_given(template, args))
         job = template.copy()
         job["args"] = args
         return self._deliver(job)
@@ -167,15 +165,57 @@ class Client:
         ServerUnavailable with the jids of the jobs that are in Redis (``pushed``) and of those
         that may be (``unknown``).
         """
-        rows, moments = rows_of(job)
-        base = with_defaults({**job, "at": None, "args": []})
-        alike = job.get("at") is None and not middleware.client.members and not _is_unique(base)
-        encoded: list[EncodedJob | None] = []
-        with in_row(encoded):
-            encoded.extend(self._alike(base, rows) if alike else self._each(base, rows, moments))
-        kept = [one for one in encoded if one is not None]
+        kept = self._bulk(job)
         duplicates = self._release(kept)
         return _settled(kept, duplicates) if duplicates else _jids(kept)
+
+    async def apush(self, job: Payload) -> str | None:
+        """``push``, awaited by an event loop of asyncio, which it never holds up. One connection
+        takes all pushes of a loop. Raises what ``push`` raises.
+
+        A push that is cancelled raises CancelledError, and ``forkq.push_outcome(error)`` says
+        whether the job may be in Redis. What stands around pushes (``middleware.pushes``) is left
+        before Redis has the job.
+        """
+        ready: list[EncodedJob] = []
+
+        def encode() -> str | None:
+            encoded = self._encoded(with_defaults(job))
+            if encoded is not None:
+                ready.append(encoded)
+            return None if encoded is None else encoded.jid
+
+        jid: str | None = middleware.pushes.run(job, encode)
+        duplicates = await self._arelease(ready)
+        return _settled(ready, duplicates)[0] if duplicates else jid
+
+    async def apush_args(self, template: Payload, args: list[Any]) -> str | None:
+        """``push_args``, awaited as ``apush``."""
+        if middleware.pushes.members:
+            return await self.apush(_given(template, args))
+        job = template.copy()
+        job["args"] = args
+        encoded = self._encoded(job)
+        if encoded is None:
+            return None
+        duplicates = await self._arelease((encoded,))
+        return _settled((encoded,), duplicates)[0] if duplicates else encoded.jid
+
+    async def apush_bulk(self, job: Payload) -> list[str]:
+        """``push_bulk``, awaited as ``apush``. After a cancellation ``forkq.push_outcome(error)``
+        has the jids of the jobs that are in Redis, and of those that may be."""
+        ready: list[EncodedJob] = []
+
+        def encode() -> list[str]:
+            ready.extend(self._bulk(job))
+            return _jids(ready)
+
+        if middleware.pushes.members:
+            middleware.pushes.run(job, encode)
+        else:
+            ready = await self._abulk(job)
+        duplicates = await self._arelease(ready)
+        return _settled(ready, duplicates) if duplicates else _jids(ready)
 
     def connection(self) -> AbstractContextManager[RedisConnection]:
         """A connected RedisConnection, for code that reads or changes Redis, as ``forkq.api`` does.
@@ -185,8 +225,13 @@ class Client:
         return self._route.channel().connection()
 
     def close(self) -> None:
-        """Closes the idle connections."""
+        """Closes the idle connections; those of event loops when their pushes are over."""
         self._route.close()
+
+    async def aclose(self) -> None:
+        """Awaits the pushes of this event loop that are under way, and closes its connections. A
+        later push opens new ones."""
+        await self._route.aclose()
 
     def _made_servers(self) -> Servers:
         from .servers import Servers  # noqa: PLC0415 - a push needs none
@@ -219,7 +264,7 @@ class Client:
         the middleware vetoed it. The caller must not use ``job`` afterwards."""
         stamp = self._complete(job)
         if middleware.client.members:
-            changed = _through_middleware(job)
+            changed = middleware.through_client(job)
             if changed is None:
                 return None
             job, stamp = changed, self._complete(changed)
@@ -244,8 +289,37 @@ class Client:
         if job["created_at"] is None:
             job["created_at"] = stamp
         if "at" in job:
-            _set_time(job)
+            set_time(job)
         return stamp
+
+    def _bulk(self, job: Payload) -> list[EncodedJob]:
+        """The jobs of a bulk push, without those that a middleware has vetoed."""
+        rows = self._rows(job)
+        encoded: list[EncodedJob | None] = []
+        with in_row(encoded):
+            encoded.extend(rows)
+        return [one for one in encoded if one is not None]
+
+    async def _abulk(self, job: Payload) -> list[EncodedJob]:
+        """``_bulk`` of an event loop, which does what else is due now and then."""
+        rows = self._rows(job)
+        encoded: list[EncodedJob | None] = []
+        try:
+            with in_row(encoded):
+                while some := [*islice(rows, _IN_ONE_TURN)]:
+                    encoded += some
+                    await next_turn()
+        except BaseException as error:
+            note_nothing_pushed(error)
+            raise
+        return [one for one in encoded if one is not None]
+
+    def _rows(self, job: Payload) -> Iterator[EncodedJob | None]:
+        """Encodes the jobs of a bulk push, one after the other; None for one that was vetoed."""
+        rows, moments = rows_of(job)
+        base = with_defaults({**job, "at": None, "args": []})
+        alike = job.get("at") is None and not middleware.client.members and not _is_unique(base)
+        return self._alike(base, rows) if alike else self._each(base, rows, moments)
 
     def _each(
         self, base: Payload, rows: Sequence[list[Any]], moments: Sequence[Any]
@@ -300,55 +374,30 @@ class Client:
             self.pushed_to([jobs[0].queue] if len(jobs) == 1 else {job.queue for job in jobs})
         return duplicates
 
+    async def _arelease(self, jobs: Sequence[EncodedJob]) -> dict[str, str]:
+        """``_release``, awaited. Where a transaction is open, the thread that commits it writes the
+        jobs; else this loop does."""
+        if transactions.all_wait and _is_held(lambda: self._write_later(jobs)):
+            return {}
+        return await self._awrite(jobs)
 
-def with_defaults(job: Payload) -> Payload:
-    """A new dict: ``job``, and defaults for the keys that it leaves out: None for what no two jobs
-    share. Raises InvalidJob for a value that no job can have."""
-    if type(job) is not dict:
-        kind = type(job).__name__  # its value may be a secret, here and below
-        raise InvalidJob(f'a job is a dict like {{"class": "Name", "args": []}}, not a {kind}')
-    made = {"retry": True, "queue": DEFAULT_QUEUE, **job}
-    check_shape(made)
-    made = in_places(made)
-    _refuse_program(made["class"])
-    for key in _UNSHARED:
-        made.setdefault(key, None)
-    return made
-
-
-def _refuse_program(name: str) -> None:
-    """Raises InvalidJob for a job that only its own program knows."""
-    if name.startswith(_PROGRAMS):
-        raise InvalidJob(
-            f"job {shown(name)} is defined in the program itself, and no worker knows it "
-            "by that name; define it in a module, import that here, and name the module in "
-            "`forkq start -r`"
-        )
-
-
-def _through_middleware(job: Payload) -> Payload | None:
-    """What the client middleware makes of a job, with its defaults; None if it vetoes the push."""
-    _unshare(job)
-    changed = middleware.client.run(job, lambda: job)
-    if changed is None:
-        return None
-    return with_defaults({**changed} if isinstance(changed, dict) else changed)
-
-
-def _unshare(job: Payload) -> None:
-    """Copies the options of ``job``, which a middleware may change in place: its class has them,
-    too."""
-    for key, value in job.items():
-        if key != "args" and isinstance(value, list | dict):
-            job[key] = deepcopy(value)
-
-
-def _set_time(job: Payload) -> None:
-    """Turns ``at`` into epoch seconds, and removes a past one. Raises InvalidJob."""
-    at = job.pop("at", None)
-    moment = None if at is None else due(at)
-    if moment is not None and moment > now():
-        job["at"] = moment
+    async def _awrite(
+        self, jobs: Sequence[EncodedJob], route: Route | None = None
+    ) -> dict[str, str]:
+        """``_write``, awaited."""
+        wait = Wait(jobs[0].wait, self._wait_limit) if jobs and jobs[0].wait else None
+        duplicates: dict[str, str] = {}
+        try:
+            channel = await (route or self._route).achannel()
+            replicated = await channel.apush(jobs, wait, duplicates)
+        except BaseException as error:
+            note_nothing_pushed(error)
+            raise
+        if wait is not None:
+            note_replicated((job.jid for job in jobs), bool(replicated))
+        if self.pushed_to is not None:
+            self.pushed_to({job.queue for job in jobs})
+        return duplicates
 
 
 def _on_commit(send: Callable[[], None]) -> None:
@@ -359,6 +408,32 @@ def _on_commit(send: Callable[[], None]) -> None:
             '"forkq.contrib.django" to INSTALLED_APPS'
         )
     transactions.on_commit(send)
+
+
+def _is_held(send: Callable[[], None]) -> bool:
+    """Whether a transaction is open, whose commit will call ``send``. If none is, it is never
+    called."""
+    is_asked, is_open = True, True
+
+    def send_later() -> None:
+        nonlocal is_open
+        if is_asked:
+            is_open = False
+        else:
+            send()
+
+    _on_commit(send_later)
+    is_asked = False
+    return is_open
+
+
+def _given(template: Payload, args: list[Any]) -> Payload:
+    """The job that ``push_args`` pushes, as a caller of ``push`` would give it."""
+    given = {**template, "args": args}
+    for key in UNSHARED:
+        if given[key] is None:
+            del given[key]
+    return given
 
 
 def _enqueued_now(job: EncodedJob) -> EncodedJob:
@@ -416,39 +491,3 @@ def _jid_of_duplicate(unique: Unique, holder: str) -> str:
 
 def _jids(jobs: Sequence[EncodedJob]) -> list[str]:
     return [job.jid for job in jobs]
-
-
-# Whether replicas have the jobs of the latest pushes that waited for them, by jid. A jid is a plain
-# string that apps store, compare and pass on: so the answer is kept beside it.
-_replicated: Final[dict[str, bool]] = {}
-_MOST_REPLICATED: Final = 10_000
-_noting = threading.Lock()
-
-
-def replicated(jid: str | None) -> bool | None:
-    """Whether this job was on as many replicas as its push has waited for, within its time.
-
-    Of a push with ``wait``, in the process that made it: ``Pay.set(wait=1).perform_async(7)``. None
-    if this process pushed no such job, or has pushed 10,000 others since. False means that a
-    failover might lose it now; it is in Redis once, and replicas may have it by now.
-    """
-    return None if jid is None else _replicated.get(jid)
-
-
-def note_replicated(jids: Iterable[str], answer: bool) -> None:
-    """Keeps the answer for the jobs of one push."""
-    with _noting:
-        for jid in jids:
-            _replicated.pop(jid, None)
-            _replicated[jid] = answer
-        while len(_replicated) > _MOST_REPLICATED:
-            del _replicated[next(iter(_replicated))]
-
-
-def _after_fork_in_child() -> None:
-    global _noting  # noqa: PLW0603 - a thread of the parent may hold the old one
-    _noting = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):  # Windows has no fork
-    os.register_at_fork(after_in_child=_after_fork_in_child)

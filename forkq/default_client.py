@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from . import registry
 from .client import Client
-from .errors import ConfigError, ServerUnavailable, configuration
+from .errors import ConfigError, ServerUnavailable, configuration, note_nothing_pushed
 from .store.route import is_diverted, reaches_redis
 from .wire.keys import Keys
 from .wire.redis_url import EMBEDDED
@@ -112,6 +112,19 @@ def default() -> Client:
         with _lock:
             client = _default or configure()
     return client
+
+
+async def adefault() -> Client:
+    """``default``, for an event loop: a thread reads the configuration, if it must be read."""
+    if _default is not None:
+        return _default
+    from .store.loop.in_thread import once_in_thread  # noqa: PLC0415 - needs asyncio, which runs here
+
+    try:
+        return await once_in_thread(default)
+    except BaseException as error:
+        note_nothing_pushed(error)
+        raise
 
 
 def swap(client: Client | None) -> Client | None:

@@ -12,10 +12,11 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 _LONGEST_SHOWN: Final = 100
 _LONGEST_SNOOZE: Final = 1e9  # seconds; a larger number is a time stamp by mistake
+_OUTCOME: Final = "forkq_outcome"  # attribute of an error of another library
 # What a full disk, a full table or a busy file system answers. The same call may succeed later.
 _PASSING: Final = frozenset(
     {
@@ -157,6 +158,19 @@ class Duplicate(ForkqError):
     def __init__(self, text: str, jid: str = "") -> None:
         super().__init__(text)
         self.jid = jid
+
+
+class BlockingPushWarning(RuntimeWarning):
+    """A push that waits for Redis was called by an event loop, which does nothing else meanwhile:
+    `aperform_async` is awaited instead. Python says it once for each line of code."""
+
+
+class PushOutcome(NamedTuple):
+    """What a push that has ended early knows of its jobs: those in ``pushed`` are in Redis, those
+    in ``unknown`` may be, all others are not."""
+
+    pushed: Sequence[str] = ()
+    unknown: Sequence[str] = ()
 
 
 class MissingAttribute(ForkqError, AttributeError):
@@ -323,6 +337,32 @@ def cancelled_in(error: BaseException) -> Cancelled | None:
     """The Cancelled that is ``error``, or because of which that was raised; None if there is
     none."""
     return next((link for link in led_to(error) if isinstance(link, Cancelled)), None)
+
+
+def push_outcome(error: BaseException) -> PushOutcome | None:
+    """What became of the jobs of the push that ``error`` has ended: a ServerUnavailable, a
+    CancelledError of asyncio, or the TimeoutError that a time-out has made of that. None if it has
+    ended no push."""
+    for link in led_to(error):
+        if isinstance(link, ServerUnavailable):
+            return PushOutcome(link.pushed, link.unknown)
+        found = getattr(link, _OUTCOME, None)
+        if isinstance(found, PushOutcome):
+            return found
+    return None
+
+
+def note_outcome(error: BaseException, outcome: PushOutcome, text: str = "") -> None:
+    """Has ``error``, which is not of forkq, carry the outcome of the push that it has ended."""
+    setattr(error, _OUTCOME, outcome)
+    if text and hasattr(error, "add_note"):  # Python 3.11
+        error.add_note(f"forkq: {text}")
+
+
+def note_nothing_pushed(error: BaseException) -> None:
+    """Has an error that has ended a push say that no job was sent, unless it says what was."""
+    if push_outcome(error) is None:
+        note_outcome(error, PushOutcome(), "nothing was pushed")
 
 
 def caused_by_shutdown(error: BaseException) -> bool:

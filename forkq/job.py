@@ -24,18 +24,18 @@ from typing import (
 from . import registry
 from .current_job import CurrentJob
 from .errors import InvalidJob, MissingAttribute, shown
-from .push import (
-    CALLS_ELSEWHERE,
-    OPTIONS_ELSEWHERE,
+from .job_methods import (
+    AwaitPerformAsync,
+    AwaitPerformBulk,
+    AwaitPerformLater,
     Elsewhere,
-    Parameters,
     PerformAsync,
     PerformAsyncOnCommit,
     PerformBulk,
     PerformLater,
-    Pusher,
     SetOptions,
 )
+from .push import CALLS_ELSEWHERE, OPTIONS_ELSEWHERE, Parameters, Pusher
 from .registry import ASYNC, ASYNC_GENERATOR, GENERATOR, DefinedAt, JobSpec
 from .wire.validation import OPTIONS, with_options
 
@@ -85,6 +85,10 @@ class Job:
     perform_in = PerformLater("perform_in")
     perform_at = PerformLater("perform_at")
     perform_bulk = PerformBulk()
+    aperform_async = AwaitPerformAsync()
+    aperform_in = AwaitPerformLater("aperform_in")
+    aperform_at = AwaitPerformLater("aperform_at")
+    aperform_bulk = AwaitPerformBulk()
     set = SetOptions()
     cancel = Cancel()
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
+from copy import deepcopy
 from functools import partial, wraps
 from inspect import CO_GENERATOR
 from types import TracebackType
@@ -26,6 +27,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
 
 from .errors import ForkqError
 from .registry import GENERATOR, check_hook, name_of, refuse_lazy
+from .wire.defaults import with_defaults
+from .wire.payload import Payload
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -236,3 +239,20 @@ def around_push(push: Push) -> Push:
         return pushes.run(job, lambda: push(client, job, *rest, **named))
 
     return cast("Push", call)
+
+
+def through_client(job: Payload) -> Payload | None:
+    """What the client middleware makes of a job, with its defaults; None if it vetoes the push."""
+    _unshare(job)
+    changed = client.run(job, lambda: job)
+    if changed is None:
+        return None
+    return with_defaults({**changed} if isinstance(changed, dict) else changed)
+
+
+def _unshare(job: Payload) -> None:
+    """Copies the options of ``job``, which a middleware may change in place: its class has them,
+    too."""
+    for key, value in job.items():
+        if key != "args" and isinstance(value, list | dict):
+            job[key] = deepcopy(value)

@@ -8,27 +8,26 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dis import opmap
 from functools import lru_cache
+from itertools import islice
 from types import FrameType
 from typing import (
     TYPE_CHECKING,
     Any,
-    Concatenate,
     Final,
     Generic,
     ParamSpec,
     Protocol,
     TypeAlias,
-    cast,
     overload,
 )
 
-from .bulk import in_row
-from .client import with_defaults
-from .default_client import default
+from .default_client import adefault, default
 from .errors import InvalidJob, MissingAttribute, nearest
+from .wire.bulk import in_row, next_turn
+from .wire.defaults import with_defaults
 from .wire.payload import Payload
 from .wire.times import Moment, due
 from .wire.validation import OPTIONS, with_options
@@ -63,6 +62,8 @@ P = ParamSpec("P")
 When: TypeAlias = "Moment | Sequence[Moment] | None"
 
 _NAMED: Final = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
+# So many rows of a bulk push are checked in one turn of an event loop: that takes about 1 ms.
+_IN_ONE_TURN: Final = 500
 # The code of a caller that may await.
 _ASYNC: Final = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
@@ -74,11 +75,11 @@ CALLS_ELSEWHERE: Final[Mapping[str, str]] = {
     "send": "write `.perform_async(...)`; it returns a jid, a string",
     "send_with_options": "write `.perform_in(SECONDS, ...)`, or `.set(...)`",
     "enqueue": "write `.perform_async(...)`; it returns a jid, a string",
-    "aenqueue": "write `await sync_to_async(J.perform_async)(...)`",
+    "aenqueue": "write `await J.aperform_async(...)`",
     "enqueue_in": "write `.perform_in(SECONDS, ...)`",
     "enqueue_at": "write `.perform_at(MOMENT, ...)`",
     "schedule": "write `.perform_in(SECONDS, ...)`",
-    "kiq": "write `.perform_async(...)`, or in a loop `await push(J.perform_async, ...)`",
+    "kiq": "write `.perform_async(...)`, or in a loop `await J.aperform_async(...)`",
     "perform_later": "write `.perform_async(...)`",
     "retry": "raise an exception: the job is retried; delay: `backoff=`",
 }
@@ -282,15 +283,76 @@ class Pusher(Generic[P]):
         if (caller := sys._getframe(1)).f_code.co_flags & _ASYNC:
             _refuse_await(self.name, caller)
         checked: list[list[Any]] = []
-        if isinstance(rows, str | bytes | Mapping) or not isinstance(rows, Iterable):
-            raise self._no_rows(rows)
+        self._check_list(rows)
         with in_row(checked):
-            for row in rows:
-                if not isinstance(row, list | tuple):
-                    raise self._no_rows(row, self._parameters.names)
-                checked.append(self._bind(tuple(row), {}))
-        when = {} if at is None else {"at": at}
-        return default().push_bulk({**self._options, "class": self.name, "args": checked, **when})
+            self._check_rows(rows, checked)
+        return default().push_bulk(self._bulk(checked, at))
+
+    async def aperform_async(self, *args: P.args, **kwargs: P.kwargs) -> str:
+        """``perform_async``, awaited by an event loop of asyncio, which it never holds up. Of a
+        push that is cancelled, ``forkq.push_outcome(error)`` says whether the job may be in Redis.
+        """
+        template = self._template or self._checked_template()
+        client = await adefault()
+        return await client.apush_args(template, self._bind(args, kwargs)) or ""
+
+    async def aperform_in(self, moment: Moment, /, *args: P.args, **kwargs: P.kwargs) -> str:
+        """``perform_in``, awaited as ``aperform_async``."""
+        return await self._apush_at(moment, args, kwargs)
+
+    async def aperform_at(self, moment: Moment, /, *args: P.args, **kwargs: P.kwargs) -> str:
+        """``perform_at``, awaited as ``aperform_async``."""
+        return await self._apush_at(moment, args, kwargs)
+
+    @overload
+    async def aperform_bulk(
+        self: TakesAll[Unpack[Ts]], rows: Iterable[tuple[Unpack[Ts]] | list[Any]], *, at: When = ...
+    ) -> list[str]: ...
+
+    @overload
+    async def aperform_bulk(
+        self: TakesOneOrTwo[A, B], rows: Iterable[OneOrTwo[A, B]], *, at: When = ...
+    ) -> list[str]: ...
+
+    @overload
+    async def aperform_bulk(
+        self: TakesTwoOrThree[A, B, C], rows: Iterable[TwoOrThree[A, B, C]], *, at: When = ...
+    ) -> list[str]: ...
+
+    @overload
+    async def aperform_bulk(
+        self: TakesOneToThree[A, B, C], rows: Iterable[OneToThree[A, B, C]], *, at: When = ...
+    ) -> list[str]: ...
+
+    @overload
+    async def aperform_bulk(
+        self: TakesOne[A], rows: Iterable[One[A]], *, at: When = ...
+    ) -> list[str]: ...
+
+    @overload
+    async def aperform_bulk(
+        self: TakesTwo[A, B], rows: Iterable[Two[A, B]], *, at: When = ...
+    ) -> list[str]: ...
+
+    @overload
+    async def aperform_bulk(
+        self: TakesThree[A, B, C], rows: Iterable[Three[A, B, C]], *, at: When = ...
+    ) -> list[str]: ...
+
+    async def aperform_bulk(self, rows: Iterable[Any], *, at: When = None) -> list[str]:
+        """``perform_bulk``, awaited as ``aperform_async``. The loop does what else is due while the
+        rows are encoded. ``forkq.push_outcome(error)`` has the jids of the jobs that are in Redis,
+        and of those that may be."""
+        checked: list[list[Any]] = []
+        self._check_list(rows)
+        given, done = iter(rows), -1
+        with in_row(checked):
+            while done < len(checked):
+                done = len(checked)
+                self._check_rows(islice(given, _IN_ONE_TURN), checked)
+                await next_turn()
+        client = await adefault()
+        return await client.apush_bulk(self._bulk(checked, at))
 
     def set(self, more: Mapping[str, Any] = {}, /, **options: Unpack[JobOptions]) -> Pusher[P]:
         """Returns this job with other options (``queue``, ``retry``, ``tags``, ...), to be pushed.
@@ -320,7 +382,7 @@ class Pusher(Generic[P]):
 
         def __getattr__(self, name: str) -> Any:
             kind = type(self).__name__
-            raise _missing(f"{self.name} is a job of forkq", name) or AttributeError(
+            raise missing(f"{self.name} is a job of forkq", name) or AttributeError(
                 f"{kind!r} object has no attribute {name!r}"
             )
 
@@ -341,6 +403,29 @@ class Pusher(Generic[P]):
             f"job {self.name!r} takes {self._parameters}: perform_bulk takes lists of arguments in "
             f"that order, as in [[1], [2]]; this is of type {kind}{remedy}"
         )
+
+    def _check_list(self, rows: object) -> None:
+        """Raises InvalidJob for what cannot be the rows of a bulk push."""
+        if isinstance(rows, str | bytes | Mapping) or not isinstance(rows, Iterable):
+            raise self._no_rows(rows)
+
+    def _check_rows(self, rows: Iterable[Any], checked: list[list[Any]]) -> None:
+        """Adds the arguments of each row of a bulk push to ``checked``. Raises InvalidJob."""
+        for row in rows:
+            if not isinstance(row, list | tuple):
+                raise self._no_rows(row, self._parameters.names)
+            checked.append(self._bind(tuple(row), {}))
+
+    def _bulk(self, rows: list[list[Any]], at: When) -> Payload:
+        """What a bulk push gives to ``Client.push_bulk``."""
+        when = {} if at is None else {"at": at}
+        return {**self._options, "class": self.name, "args": rows, **when}
+
+    async def _apush_at(
+        self, moment: Moment, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> str:
+        client = await adefault()
+        return await client.apush({**self._payload(args, kwargs), "at": _moment(moment)}) or ""
 
     def _push_at(self, moment: Moment, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
         return default().push({**self._payload(args, kwargs), "at": _moment(moment)}) or ""
@@ -368,112 +453,14 @@ def _refuse_await(name: str, caller: FrameType) -> None:
     if code[following] == opmap["GET_AWAITABLE"]:
         raise InvalidJob(
             f"job {name!r}: a push returns a jid, a string, which takes no `await`; nothing was "
-            "pushed: leave it out, or keep the loop free with `await push(J.perform_async, "
-            "...)` of forkq.contrib.fastapi or .starlette, or `await asyncio.to_thread("
-            "J.perform_async, ...)`"
+            "pushed: write `await J.aperform_async(...)`, or leave the `await` out"
         )
 
 
-def _missing(what: str, name: str) -> MissingAttribute | None:
+def missing(what: str, name: str) -> MissingAttribute | None:
     """The error for an attribute that another library has; None for any other."""
     said = CALLS_ELSEWHERE.get(name)
     return None if said is None else MissingAttribute(f"{what}, and has no {name!r}: {said}")
-
-
-class Elsewhere:
-    """Stands on a job class for a method of another library, and says what to write. A class
-    that comes behind forkq.Job among the bases may have one of that name."""
-
-    def __init__(self, name: str, base: type) -> None:
-        self._name = name
-        self._base = base
-
-    def __get__(self, job: object, owner: type) -> Any:
-        try:
-            return getattr(super(self._base, owner if job is None else job), self._name)
-        except AttributeError:
-            pass
-        raise cast("Exception", _missing(f"{owner.__qualname__} is a job of forkq", self._name))
-
-
-class PerformAsync:
-    def __get__(self, job: object, owner: Callable[[], Performs[P]]) -> Callable[P, str]:
-        return cast("Callable[P, str]", _pusher(owner).perform_async)
-
-
-class PerformAsyncOnCommit:
-    def __get__(self, job: object, owner: Callable[[], Performs[P]]) -> Callable[P, str]:
-        return cast("Callable[P, str]", _pusher(owner).perform_async_on_commit)
-
-
-class PerformLater:
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __get__(
-        self, job: object, owner: Callable[[], Performs[P]]
-    ) -> Callable[Concatenate[Moment, P], str]:
-        return cast("Callable[Concatenate[Moment, P], str]", getattr(_pusher(owner), self._name))
-
-
-if TYPE_CHECKING:
-
-    class BulkPush(Pusher[P]):
-        # As Pusher.perform_bulk. Pyright does not solve P in ``__call__ = Pusher.perform_bulk``.
-        @overload
-        def __call__(
-            self: TakesAll[Unpack[Ts]],
-            rows: Iterable[tuple[Unpack[Ts]] | list[Any]],
-            *,
-            at: When = ...,
-        ) -> list[str]: ...
-        @overload
-        def __call__(
-            self: TakesOneOrTwo[A, B], rows: Iterable[OneOrTwo[A, B]], *, at: When = ...
-        ) -> list[str]: ...
-        @overload
-        def __call__(
-            self: TakesTwoOrThree[A, B, C], rows: Iterable[TwoOrThree[A, B, C]], *, at: When = ...
-        ) -> list[str]: ...
-        @overload
-        def __call__(
-            self: TakesOneToThree[A, B, C], rows: Iterable[OneToThree[A, B, C]], *, at: When = ...
-        ) -> list[str]: ...
-        @overload
-        def __call__(self: TakesOne[A], rows: Iterable[One[A]], *, at: When = ...) -> list[str]: ...
-        @overload
-        def __call__(
-            self: TakesTwo[A, B], rows: Iterable[Two[A, B]], *, at: When = ...
-        ) -> list[str]: ...
-        @overload
-        def __call__(
-            self: TakesThree[A, B, C], rows: Iterable[Three[A, B, C]], *, at: When = ...
-        ) -> list[str]: ...
-        def __call__(self, rows: Iterable[Any], *, at: When = ...) -> list[str]: ...
-
-    class SetCall(Protocol[P]):
-        """``set`` of a class, whose parameters the result keeps."""
-
-        def __call__(
-            self, more: Mapping[str, Any] = ..., /, **options: Unpack[JobOptions]
-        ) -> Pusher[P]: ...
-
-
-class PerformBulk:
-    def __get__(self, job: object, owner: Callable[[], Performs[P]]) -> BulkPush[P]:
-        return cast("BulkPush[P]", _pusher(owner).perform_bulk)
-
-
-class SetOptions:
-    def __get__(self, job: object, owner: Callable[[], Performs[P]]) -> SetCall[P]:
-        return cast("SetCall[P]", _pusher(owner).set)
-
-
-def _pusher(owner: Any) -> Pusher[Any]:
-    found = owner.__dict__.get("_pusher")
-    if found is None:
-        raise MissingAttribute(f"{owner.__qualname__} has no perform(); define it in the class")
-    return cast("Pusher[Any]", found)
 
 
 @lru_cache(maxsize=1000)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from time import monotonic
@@ -16,7 +16,15 @@ from . import registry
 from .client import Client
 from .config.shards import Shard, parts_of
 from .config.spread import parts_by_queue
-from .errors import InvalidJob, ServerRefused, ServerUnavailable, shown
+from .errors import (
+    InvalidJob,
+    PushOutcome,
+    ServerRefused,
+    ServerUnavailable,
+    note_outcome,
+    push_outcome,
+    shown,
+)
 from .servers import Servers
 from .store.route import EncodedJob, Route
 from .wire.payload import DEFAULT_QUEUE
@@ -70,6 +78,10 @@ class ShardedClient(Client):
         for route in self._routes.values():
             route.close()
 
+    async def aclose(self) -> None:
+        for route in self._routes.values():
+            await route.aclose()
+
     def _made_servers(self) -> Servers:
         made = [
             self._server(partial(_connection, route), route.keys, name=name, parts_of=self.parts_of)
@@ -80,27 +92,65 @@ class ShardedClient(Client):
     def _write(self, jobs: Sequence[EncodedJob], route: Route | None = None) -> dict[str, str]:
         """Pushes to each shard the jobs of its queues. A shard that fails keeps no other one from
         its jobs, and what it surely has not of a spread queue goes to the other parts."""
-        for job in jobs:
+        push = ShardedPush(jobs)
+        for name, group in self._groups(push):
+            try:
+                duplicates = super()._write(group, self._routes[name])
+            except ServerUnavailable as error:
+                self._note_failure(push, name, group, error)
+            else:
+                self._note_answer(push, name, group, duplicates)
+        return push.duplicates
+
+    async def _awrite(
+        self, jobs: Sequence[EncodedJob], route: Route | None = None
+    ) -> dict[str, str]:
+        """``_write``, awaited: one shard after the other."""
+        push = ShardedPush(jobs)
+        for name, group in self._groups(push):
+            try:
+                duplicates = await super()._awrite(group, self._routes[name])
+            except ServerUnavailable as error:
+                self._note_failure(push, name, group, error)
+            except BaseException as error:  # it was cancelled
+                push.add_outcome(error)
+                raise
+            else:
+                self._note_answer(push, name, group, duplicates)
+        return push.duplicates
+
+    def _groups(self, push: ShardedPush) -> Iterator[tuple[str, list[EncodedJob]]]:
+        """The jobs for one shard after the other, until none is left. The caller notes what became
+        of each group before it takes the next one. Raises ServerUnavailable in the end if a job
+        could be pushed nowhere."""
+        for job in push.jobs:
             if job.unique is not None:
                 self._refuse_elsewhere(job, job.unique.name)
-        pushed: list[str] = []
-        duplicates: dict[str, str] = {}
-        failed: dict[str, ServerUnavailable] = {}
-        is_lost, left = False, jobs
+        left = push.jobs
         while left:
-            left, groups = [], self._by_shard(left, failed)
-            for name, group in groups.items():
-                error = self._write_to(name, group, duplicates)
-                if error is None:
-                    pushed += [job.jid for job in group if job.jid not in duplicates]
-                    continue
-                failed[name] = error
-                moved = self._for_other_parts(group, error, failed)
-                is_lost = is_lost or len(moved) + len(error.pushed) < len(group)
-                left += moved
-        if is_lost:
-            raise _as_one(failed, pushed, len(jobs))
-        return duplicates
+            push.moved = []
+            yield from self._by_shard(left, push.failed).items()
+            left = push.moved
+        if push.is_lost:
+            raise _as_one(push.failed, push.pushed, len(push.jobs))
+
+    def _note_answer(
+        self, push: ShardedPush, name: str, group: list[EncodedJob], duplicates: dict[str, str]
+    ) -> None:
+        self._down.note_answer(name)
+        push.duplicates |= duplicates
+        push.pushed += [job.jid for job in group if job.jid not in duplicates]
+
+    def _note_failure(
+        self, push: ShardedPush, name: str, group: list[EncodedJob], error: ServerUnavailable
+    ) -> None:
+        if not isinstance(error, ServerRefused):
+            queues = {job.queue for job in group if job.queue in self._spread}
+            self._down.note_failure(name, error, queues)
+        push.failed[name] = error
+        moved = self._for_other_parts(group, error, push.failed)
+        push.is_lost = push.is_lost or len(moved) + len(error.pushed) < len(group)
+        push.moved += moved
 
     def _refuse_elsewhere(self, job: EncodedJob, name: str) -> None:
         """Raises InvalidJob for a unique job whose queue is on another shard than that of its
@@ -113,20 +163,6 @@ class ShardedClient(Client):
                 f"job {shown(name)} is unique, and its queue {home!r} is on the shard {here}: it "
                 f"cannot be pushed to {job.queue!r} on the shard {there}"
             )
-
-    def _write_to(
-        self, name: str, jobs: Sequence[EncodedJob], duplicates: dict[str, str]
-    ) -> ServerUnavailable | None:
-        """Pushes the jobs to one shard. Returns the error, if it fails."""
-        try:
-            duplicates |= super()._write(jobs, self._routes[name])
-        except ServerUnavailable as error:
-            if not isinstance(error, ServerRefused):
-                queues = {job.queue for job in jobs if job.queue in self._spread}
-                self._down.note_failure(name, error, queues)
-            return error
-        self._down.note_answer(name)
-        return None
 
     def _by_shard(
         self, jobs: Iterable[EncodedJob], failed: Collection[str]
@@ -162,6 +198,29 @@ class ShardedClient(Client):
             for job in group
             if job.jid not in there and any(p not in failed for p in self.parts_of(job.queue))
         ]
+
+
+class ShardedPush:
+    """How far one push has come: ``failed`` are the shards that did not take their jobs, ``moved``
+    are jobs of such a shard that go to another part next. ``is_lost``: a job can go nowhere."""
+
+    def __init__(self, jobs: Sequence[EncodedJob]) -> None:
+        self.jobs = jobs
+        self.pushed: list[str] = []
+        self.duplicates: dict[str, str] = {}
+        self.failed: dict[str, ServerUnavailable] = {}
+        self.moved: list[EncodedJob] = []
+        self.is_lost = False
+
+    def add_outcome(self, error: BaseException) -> None:
+        """``error`` has ended the push at one shard: it tells of the others, too."""
+        there = push_outcome(error) or PushOutcome()
+        earlier = [jid for each in self.failed.values() for jid in each.pushed]
+        doubted = [jid for each in self.failed.values() for jid in each.unknown]
+        pushed = (*self.pushed, *earlier, *there.pushed)
+        text = f"over all shards {len(pushed):,} of {len(self.jobs):,} jobs were pushed"
+        outcome = PushOutcome(pushed, (*doubted, *there.unknown))
+        note_outcome(error, outcome, text if len(self.jobs) > 1 else "")
 
 
 class DownShards:

@@ -1,23 +1,38 @@
-"""The way of pushes and questions to one server, over pooled connections. Any process.
+"""The way of pushes and questions to one server, of threads and of event loops. Any process.
 
-route.py imports this module, and redis-py with it, at the first push.
+A thread has a connection of a pool for a moment; the pushes of a loop share one (loop/). What is
+sent, and what the replies mean, is one code for both: ``Push``. route.py imports this module, and
+redis-py with it, at the first push.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import warnings
+from asyncio import CancelledError, _get_running_loop
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from time import monotonic, sleep
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
-from ..errors import ServerUnavailable
+from ..errors import (
+    BlockingPushWarning,
+    PushOutcome,
+    ServerUnavailable,
+    callers_level,
+    note_outcome,
+)
 from ..wire.keys import Keys
 from ..wire.redis_url import redacted_url
 from .cluster import SlotElsewhere
-from .connection import RedisConnection, RedisError
+from .connection import RedisConnection, RedisError, connector
+from .loop.connections import LoopConnection, LoopConnections
+from .loop.pipelined import PipelinedConnection, Replies
 from .pool import RedisPool
 from .push_steps import Push, WaitingPush, packed_single
+from .redis_py import RawConnection
 from .refusals import failure
 from .route import Access, EncodedJob, Wait
 
@@ -27,6 +42,10 @@ _LONGEST_PAUSE: Final = 0.25
 _UNCONFIRMED: Final = (
     "replicas of Redis at %s do not confirm a push in time (wait, wait_timeout): %s; it is in "
     "Redis, and pushes go on"
+)
+_BLOCKS: Final = (
+    "this push holds up the event loop until Redis has answered: write `await "
+    "J.aperform_async(...)` (aperform_in, aperform_at, aperform_bulk), or call it in a thread"
 )
 AnyPush = TypeVar("AnyPush", bound=Push)
 _log: Final = logging.getLogger("forkq")
@@ -40,6 +59,7 @@ class RedisChannel:
         self._timeout = access.timeout
         self._keys = keys
         self._pool = RedisPool(**access._asdict(), size=size)
+        self._loops = LoopConnections(partial(_connect, access), access.timeout)
         self._confirms = True
 
     def push(
@@ -55,6 +75,8 @@ class RedisChannel:
         the unique jobs that were not pushed, each with that of the job that has its lock."""
         if not jobs:
             return None
+        if _get_running_loop() is not None:
+            warnings.warn(_BLOCKS, BlockingPushWarning, callers_level())
         if wait is not None:
             waiting = self._push(WaitingPush(jobs, self._keys, wait=wait))
             if duplicates is not None:
@@ -68,6 +90,28 @@ class RedisChannel:
             if duplicates is not None:
                 duplicates |= push.duplicates
         return None
+
+    async def apush(
+        self,
+        jobs: Sequence[EncodedJob],
+        wait: Wait | None = None,
+        duplicates: dict[str, str] | None = None,
+    ) -> bool | None:
+        """``push``, awaited by an event loop, which it never holds up. A push that is cancelled
+        raises CancelledError with what ServerUnavailable would say: its replies are read, and go
+        nowhere."""
+        if not jobs:
+            return None
+        loop = self._loops.of_running_loop(waits=wait is not None)
+        job = jobs[0]
+        if wait is None and len(jobs) == 1 and job.at is None and not job.is_marked:
+            await self._apush_one(loop, job)
+            return None
+        push = Push(jobs, self._keys) if wait is None else WaitingPush(jobs, self._keys, wait=wait)
+        await self._apush(loop, push)
+        if duplicates is not None:
+            duplicates |= push.duplicates
+        return self._replicated(push) if isinstance(push, WaitingPush) else None
 
     @contextmanager
     def connection(self) -> Iterator[RedisConnection]:
@@ -106,8 +150,13 @@ class RedisChannel:
             connection = self._pool.take()
 
     def close(self) -> None:
-        """Closes the idle connections."""
+        """Closes the idle connections; those of loops when their pushes are over."""
         self._pool.close()
+        self._loops.close()
+
+    async def aclose(self) -> None:
+        """Awaits the pushes of this loop that are under way, and closes its connections."""
+        await self._loops.drain()
 
     def _push_one(self, job: EncodedJob) -> None:
         """Pushes one plain job to its queue, as most pushes do. Redis answers with two numbers as
@@ -165,6 +214,51 @@ class RedisChannel:
             if not push.go_on():
                 return
 
+    async def _apush_one(self, loop: LoopConnection, job: EncodedJob) -> None:
+        """``_push_one`` of an event loop."""
+        found, connection = Replies(), None
+        try:
+            connection = loop.ready() or await loop.take()
+            connection.send(packed_single(self._keys.prefix, job.queue, job.payload), found, 2)
+            replies = await found.take(2)
+        except (RedisError, CancelledError) as error:
+            push = Push([job], self._keys)
+            push.next_step()
+            _give_up(push, found, connection)
+            self._raise(error, push)
+        if not type(replies[0]) is type(replies[1]) is int:
+            push = Push([job], self._keys)
+            push.next_step()
+            await self._apush(loop, push, connection, replies)
+
+    async def _apush(
+        self,
+        loop: LoopConnection,
+        push: Push,
+        connection: PipelinedConnection | None = None,
+        replies: Sequence[Any] = (),
+    ) -> None:
+        """``_push`` of an event loop. ``connection``: the one that its first step was sent over."""
+        try:
+            connection = await _acarry_out(loop, push, connection, replies)
+            if push.go_on():
+                await self._asend_again(loop, push, connection)
+        except (RedisError, CancelledError) as error:
+            self._raise(error, push)
+
+    async def _asend_again(
+        self, loop: LoopConnection, push: Push, connection: PipelinedConnection
+    ) -> None:
+        """``_send_again`` of an event loop."""
+        deadline = monotonic() + self._timeout
+        for pause in _pauses():
+            loop.retire(connection)  # it leads to the old master
+            push.is_patient = monotonic() < deadline
+            await asyncio.sleep(pause)
+            connection = await _acarry_out(loop, push)
+            if not push.go_on():
+                return
+
     def _replicated(self, push: WaitingPush) -> bool:
         """Whether replicas have the jobs. Logs once that they do not confirm pushes in time, and
         once that they do again."""
@@ -176,10 +270,54 @@ class RedisChannel:
                 _log.warning(_UNCONFIRMED, shown, push.unconfirmed)
         return push.replicated
 
+    def _raise(self, error: BaseException, push: Push) -> NoReturn:
+        """Raises what ends an awaited push: a CancelledError as it is, since the time-outs of
+        asyncio and anyio look for their own, with the outcome; or ServerUnavailable."""
+        if isinstance(error, CancelledError):
+            note_outcome(error, PushOutcome(push.pushed, push.unknown), str(push))
+            raise error
+        assert isinstance(error, Exception)
+        raise self._failure(error, push) from error
+
     def _failure(self, error: Exception, push: Push) -> ServerUnavailable:
         found = failure(error, self._url, str(push))
         found.pushed, found.unknown = push.pushed, push.unknown
         return found
+
+
+async def _acarry_out(
+    loop: LoopConnection,
+    push: Push,
+    connection: PipelinedConnection | None = None,
+    replies: Sequence[Any] = (),
+) -> PipelinedConnection:
+    """Does all steps of a push that can be done over one connection, which it returns."""
+    found = Replies()
+    connection = connection or loop.ready() or await loop.take()
+    try:
+        step = push.next_step(replies)
+        while step is not None:
+            commands, answers, awaited = step
+            if commands:
+                connection.send(commands, found, answers)
+            step = push.next_step(await found.take(awaited) if awaited else ())
+    except BaseException:
+        _give_up(push, found, connection)
+        raise
+    return connection
+
+
+def _give_up(push: Push, found: Replies, connection: PipelinedConnection | None) -> None:
+    """Notes how far a push has come that ends before its time."""
+    if connection is not None:
+        connection.take_back(found)
+    push.note_end(found.found, sent=found.sent)
+
+
+def _connect(access: Access) -> RawConnection:
+    """Opens a connection for an event loop, in a thread."""
+    limits = (access.timeout, access.connect_timeout, access.password_source)
+    return connector(access.url, access.prefix, *limits).connect()
 
 
 def _pauses() -> Iterator[float]:

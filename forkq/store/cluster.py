@@ -141,21 +141,31 @@ class NodeConnection(RawConnection):
 
     def can_read(self) -> bool:
         """Whether the server has sent something. Raises SlotElsewhere once the slot has moved."""
+        self.check()
+        return super().can_read()
+
+    def check(self) -> None:
+        """Raises SlotElsewhere once the slot has moved. Asks no server."""
         if self._moves != self._view.moves:
             raise SlotElsewhere(f"the slot of forkq's keys has left {address_text(self._address)}")
-        return super().can_read()
 
     def read_replies(self, count: int) -> list[Any]:
         """Reads the next ``count`` replies. Notes if one says that the slot has moved."""
-        replies = super().read_replies(count)
+        return self._noted(super().read_replies(count))
+
+    def replies_in(self, received: bytes) -> list[Any]:
+        """The replies that end in these bytes. Notes if one says that the slot has moved."""
+        return self._noted(super().replies_in(received))
+
+    def _noted(self, replies: list[Any]) -> list[Any]:
         for reply in replies:
             if isinstance(reply, exceptions.MovedError):
                 self._view.moved((reply.host or self._address[0], reply.port), self._moves)
         return replies
 
-    def _lost(self, error: OSError) -> exceptions.RedisError:
+    def lost(self, error: OSError) -> exceptions.RedisError:
         """The error for one of the socket, with the node's address: this may be a failover."""
-        found = super()._lost(error)
+        found = super().lost(error)
         if isinstance(found, exceptions.TimeoutError):
             return found
         return MasterLost(f"the node {address_text(self._address)}: {found}")

@@ -11,8 +11,9 @@ from ..wire.password_source import PasswordSource
 from ..wire.redis_url import cluster_url, redacted_url, sentinel_url, slot_of
 from .cluster import ELSEWHERE, ClusterConnector, elsewhere
 from .damage import damaged, message
+from .polling import readable
 from .redis_py import Command as Command  # noqa: PLC0414 - for callers
-from .redis_py import Connector, OnChange, Packed, RawConnection, Unanswered, exceptions, readable
+from .redis_py import Connector, OnChange, Packed, RawConnection, Unanswered, exceptions
 from .redis_py import pack as pack  # noqa: PLC0414 - as above
 from .scripts import Call as Call  # noqa: PLC0414 - as above
 from .scripts import Script

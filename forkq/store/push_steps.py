@@ -1,7 +1,7 @@
 """What a push sends, what the replies mean, and what may be sent again. Any process.
 
-It does no I/O: ``RedisChannel.push`` carries it out in a thread that waits, and an event loop could
-do so without one. forkq sends a job twice only where Redis has refused it before it did anything.
+It does no I/O: ``RedisChannel`` carries it out, by a thread that waits or by an event loop. forkq
+sends a job twice only where Redis has refused it before it did anything.
 """
 
 from __future__ import annotations
@@ -62,19 +62,21 @@ class Push(msgspec.Struct):
         nothing to do on this connection."""
         under_way, total = self._under_way, len(self._jobs)
         if replies:
-            writes = under_way.pop(0)
-            for reply in replies:
-                if type(reply) is not int:  # a refusal, or what push.lua says of each job
-                    self._note_each(writes, replies)
-                    break
-            else:
-                self._done += writes
+            self._note(replies)
         if not self._again and (self._sent == total or self._lost or self._refusals):
             return (b"", 0, len(under_way[0])) if under_way else None
         commands, writes = self._next_batch()
         under_way.append(writes)
         is_to_be_filled = self._sent < total and len(under_way) < _UNDER_WAY
         return commands, len(writes), 0 if is_to_be_filled else len(under_way[0])
+
+    def note_end(self, replies: Sequence[Any], *, sent: bool) -> None:
+        """It ends in the middle of a step: these replies to it had come. ``sent``: whether anything
+        was sent over this connection; if not, Redis has nothing of the step."""
+        if not sent:
+            self._under_way.clear()
+        elif self._under_way and len(replies) >= len(self._under_way[0]):
+            self._note(replies[: len(self._under_way[0])])
 
     def go_on(self) -> bool:
         """Prepares to send once more, over a fresh connection, what a server has refused that has
@@ -110,6 +112,16 @@ class Push(msgspec.Struct):
             f"{pushed:,} of {total:,} jobs were pushed{doubt} (the error's `pushed` "
             "and `unknown` have their jids)"
         )
+
+    def _note(self, replies: Sequence[Any]) -> None:
+        """Notes the replies to the oldest commands that are under way."""
+        writes = self._under_way.pop(0)
+        for reply in replies:
+            if type(reply) is not int:  # a refusal, or what push.lua says of each job
+                self._note_each(writes, replies)
+                break
+        else:
+            self._done += writes
 
     def _note_each(self, writes: list[Write], replies: Sequence[Any]) -> None:
         for write, reply in zip(writes, replies, strict=True):
@@ -165,14 +177,13 @@ class WaitingPush(Push, kw_only=True):
     unconfirmed: str = ""
     _is_split: bool = False  # a failover has come between two of its batches
 
-    def next_step(self, replies: Sequence[Any] = ()) -> Step | None:
-        """Takes the reply to WAIT beside the others. Returns what to send and to read now; the last
-        batch has WAIT behind it."""
-        if replies and self._under_way[0][-1][0] == self._command:
+    def _note(self, replies: Sequence[Any]) -> None:
+        """Takes the reply to WAIT, which stands behind the last batch, beside the others."""
+        if self._under_way[0][-1][0] == self._command:
             self._under_way[0].pop()
             *replies, reached = replies
             self._note_replicas(reached)
-        return super().next_step(replies)
+        super()._note(replies)
 
     def go_on(self) -> bool:
         """Prepares to send once more, over a fresh connection, what a server has refused."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 import encodings.idna  # noqa: F401 - else getaddrinfo imports it late (route._before_fork)
 import inspect
 import os
-import select
 import signal
 import socket
 import ssl
@@ -39,6 +38,7 @@ from redis.retry import Retry
 from ..errors import ConfigError, ForkqError
 from ..wire.password_source import PasswordSource
 from ..wire.redis_url import redacted_url
+from .polling import input_check
 
 Command: TypeAlias = "tuple[Any, ...]"
 Packed: TypeAlias = bytes  # commands that ``pack`` has made ready to be sent
@@ -155,7 +155,7 @@ class RawConnection:
         try:
             self.socket.sendall(commands)
         except OSError as error:
-            raise self._lost(error) from error
+            raise self.lost(error) from error
 
     def read(self) -> Any:
         """The next reply, as bytes; raises it if it is an error. Passes on invalidations."""
@@ -185,6 +185,20 @@ class RawConnection:
                 replies.append(reply)
         return replies
 
+    def replies_in(self, received: bytes) -> list[Any]:
+        """The replies that end in these bytes, for an event loop that has read them; as
+        ``read_replies``."""
+        self._reader.feed(received)
+        replies: list[Any] = []
+        while (reply := self._reader.gets()) is not _MORE:
+            if type(reply) is PushNotification:
+                self._pass_on(reply)
+                continue
+            if isinstance(reply, Exception):
+                _check_reply(reply)
+            replies.append(reply)
+        return replies
+
     def read_push(self) -> None:
         """Reads one message that the server sent by itself, and passes it on."""
         message = self._next()
@@ -198,6 +212,10 @@ class RawConnection:
     def can_read(self) -> bool:
         """Whether the server has sent something, or has hung up."""
         return bool(self._reader.has_data() or self._has_input())
+
+    def check(self) -> None:
+        """Raises MasterLost once another server has taken the place of this one. Does not ask
+        Redis, but may ask Sentinels, and wait for them."""
 
     def next_is_push(self) -> bool:
         """Whether the next thing to read is a message that the server sent by itself. False also
@@ -217,6 +235,12 @@ class RawConnection:
         """Closes the socket."""
         self._connection.disconnect()
 
+    def lost(self, error: OSError) -> exceptions.RedisError:
+        """redis-py's error for one of the socket. The kernel's time-out comes as EAGAIN."""
+        if isinstance(error, BlockingIOError | TimeoutError):
+            return Unanswered(f"no answer within {self._timeout:g} s", self._timeout)
+        return exceptions.ConnectionError(str(error))
+
     def _next(self) -> Any:
         """The next thing that the server sends: a reply, an error, or a PushNotification."""
         while (found := self._reader.gets()) is _MORE:
@@ -228,20 +252,14 @@ class RawConnection:
         try:
             received = self.socket.recv(_READ_SIZE)
         except OSError as error:
-            raise self._lost(error) from error
+            raise self.lost(error) from error
         if not received:
-            raise self._lost(ConnectionResetError("the server has closed the connection"))
+            raise self.lost(ConnectionResetError("the server has closed the connection"))
         self._reader.feed(received)
 
     def _pass_on(self, message: Sequence[Any]) -> None:
         if message[:1] == [b"invalidate"] and len(message) > 1 and self._on_change is not None:
             self._on_change(message[1])
-
-    def _lost(self, error: OSError) -> exceptions.RedisError:
-        """redis-py's error for one of the socket. The kernel's time-out comes as EAGAIN."""
-        if isinstance(error, BlockingIOError | TimeoutError):
-            return Unanswered(f"no answer within {self._timeout:g} s", self._timeout)
-        return exceptions.ConnectionError(str(error))
 
 
 class PasswordUnreadable(ForkqError):
@@ -477,23 +495,3 @@ def _set_tls(options: dict[str, Any]) -> None:
     options["ssl_check_hostname"] = wanted and options.get("ssl_cert_reqs") != "none"
     if "ssl_min_version" in options:
         options["ssl_min_version"] = ssl.TLSVersion(int(options["ssl_min_version"]))
-
-
-def readable(descriptors: Iterable[int], seconds: float) -> list[int]:
-    """Waits up to ``seconds``. Returns the descriptors that can be read without waiting."""
-    if not hasattr(select, "poll"):  # Windows
-        return select.select(list(descriptors), [], [], max(0.0, seconds))[0]
-    poller = select.poll()  # select() cannot watch descriptors from 1024 on
-    for fd in descriptors:
-        poller.register(fd, select.POLLIN)
-    return [fd for fd, _ in poller.poll(max(0.0, seconds) * 1000)]
-
-
-def input_check(fd: int) -> Callable[[], object]:
-    """A function whose result is true if ``fd`` can be read without waiting: for one that is asked
-    often. Not thread-safe."""
-    if not hasattr(select, "poll"):  # Windows
-        return partial(readable, [fd], 0)
-    poller = select.poll()
-    poller.register(fd, select.POLLIN)
-    return partial(poller.poll, 0)

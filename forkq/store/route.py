@@ -10,7 +10,7 @@ import concurrent.futures.thread  # noqa: F401 - imported with logging; see _bef
 import importlib
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 # The modules that forkq imports late, on first use.
 _LATE: Final = (
     "forkq.store.channel",
+    "forkq.store.loop.in_thread",
     "forkq.store.unserved_queues",
     "forkq.servers",
     "forkq.config.load",
@@ -65,6 +66,13 @@ class Channel(Protocol):
     """The way out of this process: a RedisChannel, or what ``forkq.testing`` puts in its place."""
 
     def push(
+        self,
+        jobs: Sequence[EncodedJob],
+        wait: Wait | None = None,
+        duplicates: dict[str, str] | None = None,
+    ) -> bool | None: ...
+
+    async def apush(
         self,
         jobs: Sequence[EncodedJob],
         wait: Wait | None = None,
@@ -126,15 +134,30 @@ class Route:
             return found
         return self._opened or self._open()
 
+    async def achannel(self) -> Channel:
+        """``channel``, for a loop: a thread imports redis-py, if that is still to be done."""
+        if _detour is not None and (found := _detour(self._access.url)) is not None:
+            return found
+        if self._opened is None:
+            from .loop.in_thread import once_in_thread  # noqa: PLC0415 - needs asyncio, which runs here
+
+            return await once_in_thread(self._open)
+        return self._opened
+
     def to(self, url: str, prefix: str, password_source: PasswordSource | None) -> Route:
         """The way to another shard with the same time-outs, and its own password."""
         access = self._access._replace(url=url, prefix=prefix, password_source=password_source)
         return Route(access, Keys(prefix), self._size)
 
     def close(self) -> None:
-        """Closes the idle connections."""
+        """Closes the idle connections; those of loops when their pushes are over."""
         if self._opened is not None:
             self._opened.close()
+
+    async def aclose(self) -> None:
+        """Awaits the pushes of this loop that are under way, and closes its connections."""
+        if self._opened is not None:
+            await self._opened.aclose()
 
     def _open(self) -> RedisChannel:
         from .channel import RedisChannel  # noqa: PLC0415 - see the module's docstring
@@ -143,6 +166,33 @@ class Route:
             if self._opened is None:
                 self._opened = RedisChannel(self._access, self.keys, self._size)
             return self._opened
+
+
+# Whether replicas have the jobs of the latest pushes that waited for them, by jid. A jid is a plain
+# string that apps store, compare and pass on: so the answer is kept beside it.
+_replicated: Final[dict[str, bool]] = {}
+_MOST_REPLICATED: Final = 10_000
+_noting = threading.Lock()
+
+
+def replicated(jid: str | None) -> bool | None:
+    """Whether this job was on as many replicas as its push has waited for, within its time.
+
+    Of a push with ``wait``, in the process that made it: ``Pay.set(wait=1).perform_async(7)``. None
+    if this process pushed no such job, or has pushed 10,000 others since. False means that a
+    failover might lose it now; it is in Redis once, and replicas may have it by now.
+    """
+    return None if jid is None else _replicated.get(jid)
+
+
+def note_replicated(jids: Iterable[str], answer: bool) -> None:
+    """Keeps the answer for the jobs of one push."""
+    with _noting:
+        for jid in jids:
+            _replicated.pop(jid, None)
+            _replicated[jid] = answer
+        while len(_replicated) > _MOST_REPLICATED:
+            del _replicated[next(iter(_replicated))]
 
 
 def _before_fork() -> None:
@@ -161,8 +211,8 @@ def _before_fork() -> None:
 
 
 def _after_fork_in_child() -> None:
-    global _lock  # noqa: PLW0603 - a thread of the parent may hold the old one
-    _lock = threading.Lock()
+    global _lock, _noting
+    _lock, _noting = threading.Lock(), threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):  # Windows has no fork

@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 
 from ..wire.password_source import PasswordSource
 from ..wire.redis_url import SentinelUrl
-from .redis_py import Connector, Packed, RawConnection, exceptions, readable
+from .polling import readable
+from .redis_py import Connector, Packed, RawConnection, exceptions
 from .refusals import refuses
 
 Address: TypeAlias = "tuple[str, int]"
@@ -112,24 +113,26 @@ class MasterConnection(RawConnection):
     def write(self, commands: Packed) -> None:
         """Writes what ``pack`` has made. Sends nothing to a server that was replaced: raises
         MasterLost."""
-        self._check()
+        self.check()
         super().write(commands)
 
     def can_read(self) -> bool:
         """Whether the server has sent something, or has hung up. Raises MasterLost once the server
         was replaced."""
-        self._check()
+        self.check()
         return super().can_read()
 
-    def _lost(self, error: OSError) -> exceptions.RedisError:
+    def lost(self, error: OSError) -> exceptions.RedisError:
         """The error for one of the socket, with the address of the master. A server may end what is
         idle at any time; MasterLost says that this may be a failover."""
-        found = super()._lost(error)
+        found = super().lost(error)
         if isinstance(found, exceptions.TimeoutError):
             return found
         return MasterLost(f"the master at {address_text(self._address)}: {found}")
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raises MasterLost once the server was replaced. Asks a Sentinel if the last answer is a
+        second old."""
         present = self._watch.look()
         if present is not None and present != self._address:
             was, is_ = address_text(self._address), address_text(present)
@@ -146,7 +149,7 @@ class MasterConnection(RawConnection):
         while (left := deadline - time.monotonic()) > 0:
             if readable((self.fileno(),), min(left, LOOK_EVERY)):
                 return
-            self._check()
+            self.check()
         raise exceptions.TimeoutError(f"no answer within {self._timeout:g} s")
 
 

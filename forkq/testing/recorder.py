@@ -56,6 +56,15 @@ class Recorder:
                 self._perform_at_once(job)
         return None if wait is None else True
 
+    async def apush(
+        self,
+        jobs: Sequence[EncodedJob],
+        wait: Wait | None = None,
+        duplicates: dict[str, str] | None = None,
+    ) -> bool | None:
+        """``push``, awaited."""
+        return self.push(jobs, wait, duplicates)
+
     def _taken(self, jobs: Sequence[EncodedJob], duplicates: dict[str, str]) -> list[RecordedJob]:
         at = now()
         kept = [job for job in jobs if self.locks.take(job, at, duplicates)]

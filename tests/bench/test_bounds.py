@@ -19,10 +19,10 @@ import pytest
 from redis import Redis
 
 from forkq import Client
-from forkq.client import with_defaults
 from forkq.config.cluster_shards import prefix_of
 from forkq.config.shards import Shard
 from forkq.sharded_client import ShardedClient
+from forkq.wire.defaults import with_defaults
 from forkq.wire.keys import Keys
 from forkq.wire.redis_url import slot_of
 from forkq.wire.spread import part_of

@@ -13,8 +13,8 @@ from redis import Redis
 from starlette.applications import Starlette
 
 import forkq
-from forkq import default_client
-from forkq.contrib.fastapi import Push, lifespan, pushes
+from forkq import default_client, testing
+from forkq.contrib.fastapi import lifespan
 from tests.support.postgres import Postgres
 from tests.support.server import Server
 from tests.support.tree import CHECKOUT, StartTree
@@ -65,22 +65,16 @@ def test_the_example_ships_what_was_committed(
     assert forkq_tree.stop() == 0
 
 
-def test_a_test_replaces_the_dependency() -> None:
-    pushed: list[Any] = []
-
-    async def recorder(call: Any, *args: Any) -> str:
-        pushed.append(args)
-        return "jid"
-
-    app = FastAPI()
+def test_a_test_records_what_a_handler_pushes() -> None:
+    app = FastAPI(lifespan=lifespan)
 
     @app.post("/")
-    async def handler(push: Push) -> str:
-        return await push(mail.perform_async, 7)
+    async def handler() -> str:
+        return await mail.aperform_async(7)
 
-    app.dependency_overrides[pushes] = lambda: recorder
-    assert TestClient(app).post("/").json() == "jid"
-    assert pushed == [(7,)]
+    with testing.fake() as jobs, TestClient(app) as client:
+        assert client.post("/").json() == jobs[0].jid
+    assert [job.args for job in jobs] == [[7]]
 
 
 @pytest.mark.parametrize("kind", [FastAPI, Starlette])

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from forkq.store.redis_py import readable
+from forkq.store.polling import readable
 from tests.support.server import Server
 from tests.support.tree import CHECKOUT
 

@@ -15,11 +15,11 @@ import forkq
 from forkq import api, default_client
 from forkq.api.sharding import queue_move
 from forkq.api.sharding.queue_move import QueueMove
-from forkq.client import Client, note_replicated, replicated
+from forkq.client import Client
 from forkq.config.shards import Shard
-from forkq.contrib.awaitable import close, push
 from forkq.errors import InvalidJob
 from forkq.sharded_client import ShardedClient
+from forkq.store.route import note_replicated, replicated
 from forkq.testing import fake
 from tests.support.documents import redis_rights
 from tests.support.server import Server
@@ -193,8 +193,7 @@ def test_the_setting_holds_for_all_pushes_and_an_option_for_one(
 
 async def awaited() -> bool | None:
     """What a push from a loop is told."""
-    jid = await push(pay.set(wait=1).perform_async, 1)
-    await close()
+    jid = await pay.set(wait=1).aperform_async(1)
     return forkq.replicated(jid)
 
 

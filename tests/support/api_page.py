@@ -91,7 +91,7 @@ _MEMBERS_FROM: Final[dict[type, type]] = {forkq.Job: Pusher}
 _INTERNAL: Final = frozenset(
     (
         *("make", "parse", "encode", "decode", "due", "restarts", "change", "run", "of", "stamped"),
-        *("payload", "push_later", "push_args"),
+        *("payload", "push_later", "push_args", "apush_args"),
         "setUpClass",  # for unittest
     )
 )
@@ -186,7 +186,7 @@ def _constant_doc(name: str) -> str | None:
 def _class_source(kind: type) -> list[str]:
     """A class as its user sees it: the fields of a dataclass, or the parameters of ``__init__``."""
     name, body = kind.__name__, _class(kind).body
-    if dataclasses.is_dataclass(kind):
+    if dataclasses.is_dataclass(kind) or hasattr(kind, "_fields"):
         fields = (_source(node) for node in body if isinstance(node, ast.AnnAssign))
         return [f"class {name}:", *(f"    {field}" for field in fields)]
     for node in body:
@@ -201,7 +201,9 @@ def _member_items(kind: type) -> Iterator[str]:
     """A list item for each public method and property."""
     sources = [kind, *([_MEMBERS_FROM[kind]] if kind in _MEMBERS_FROM else [])]
     for node in (node for source in sources for node in _class(source).body):
-        if not isinstance(node, ast.FunctionDef) or node.name.startswith("_"):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or node.name.startswith(
+            "_"
+        ):
             continue
         text = ast.get_docstring(node)
         if node.name in _INTERNAL or _has_its_text_elsewhere(node):
@@ -212,10 +214,11 @@ def _member_items(kind: type) -> Iterator[str]:
             settable = " (may be set)" if attribute.fset is not None else ""
             yield _item(f"{node.name}: {_result(node)}", settable, text)
         else:
-            yield _item(_signature(node), "", text)
+            awaited = "async " * isinstance(node, ast.AsyncFunctionDef)
+            yield _item(f"{awaited}{_signature(node)}", "", text)
 
 
-def _has_its_text_elsewhere(node: ast.FunctionDef) -> bool:
+def _has_its_text_elsewhere(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     """A property's setter has it at the getter, an overload at the last definition."""
     marks = {_source(mark).rpartition(".")[2] for mark in node.decorator_list}
     return bool(marks & {"setter", "overload"})
@@ -236,7 +239,8 @@ def _type_items() -> Iterator[str]:
 def _error_items() -> Iterator[str]:
     """A list item for each error, in the order of the source."""
     for kind in vars(errors).values():
-        if isinstance(kind, type) and kind.__module__ == errors.__name__:
+        is_error = isinstance(kind, type) and issubclass(kind, BaseException)
+        if is_error and kind.__module__ == errors.__name__:
             bases = ", ".join(base.__name__ for base in kind.__bases__)
             code = getattr(kind, "exit_code", None)
             exit_code = "" if code is None else f", exit code {code}"

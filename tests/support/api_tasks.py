@@ -463,6 +463,33 @@ cron.remove("report")
 """,
     ),
     Task(
+        "Await a push",
+        ("forkq.push_outcome", "forkq.PushOutcome"),
+        """\
+import asyncio
+
+import forkq
+from jobs import Import, welcome
+
+
+async def main() -> None:
+    client = forkq.configure()
+    jid = await welcome.aperform_async(7)
+    await welcome.aperform_in(3600, 7)
+    await Import.set(queue="low").aperform_bulk([("a.csv",), ("b.csv",)])
+    await client.apush({"class": "HardJob", "args": [1], "queue": "ruby"})
+    try:
+        await asyncio.wait_for(welcome.aperform_async(8), 5)
+    except asyncio.TimeoutError as error:
+        outcome = forkq.push_outcome(error)  # a PushOutcome: which jids are in Redis, or may be
+        print(jid, outcome)
+    await client.aclose()
+
+
+asyncio.run(main())
+""",
+    ),
+    Task(
         "Ask from asyncio",
         ("forkq.api.aio.run", "forkq.api.aio.pages", "forkq.api.aio.close"),
         """\

@@ -99,7 +99,9 @@ def test_an_awaited_push_is_refused_and_nothing_is_pushed(
         finally:
             sys.settrace(before)
 
-    with pytest.raises(InvalidJob, match=r"takes no `await`; nothing was pushed: leave it out"):
+    with pytest.raises(
+        InvalidJob, match=r"takes no `await`; nothing was pushed: write `await J.aperform_async"
+    ):
         asyncio.run(run())
     assert len(jobs) == 0
 

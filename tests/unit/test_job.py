@@ -15,7 +15,6 @@ import pytest
 
 import forkq
 from forkq import default_client, registry
-from forkq.client import with_defaults
 from forkq.current_job import (
     CurrentJob,
     enter_job,
@@ -25,6 +24,7 @@ from forkq.current_job import (
 )
 from forkq.errors import ForkqError, InvalidJob
 from forkq.push import CALLS_ELSEWHERE, OPTIONS_ELSEWHERE
+from forkq.wire.defaults import with_defaults
 from forkq.wire.lease import Progress, UnitOfWork
 from forkq.wire.times import Moment
 

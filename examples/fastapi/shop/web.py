@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import Depends, FastAPI, HTTPException
 from sqlalchemy.orm import Session
 
-from forkq.contrib.fastapi import Push, lifespan
+from forkq.contrib.fastapi import lifespan
 from forkq.contrib.sqlalchemy import push_after_commit
 
 from .database import Base, Order, engine
@@ -56,6 +56,6 @@ def show(number: int, session: Database) -> dict[str, str]:
 
 
 @app.post("/orders/{number}/reminder", status_code=202)
-async def send_reminder(number: int, push: Push) -> dict[str, str]:
+async def send_reminder(number: int) -> dict[str, str]:
     """An async handler awaits the push: the loop goes on, even if Redis hangs."""
-    return {"jid": await push(remind.perform_in, 3600, number)}
+    return {"jid": await remind.aperform_in(3600, number)}

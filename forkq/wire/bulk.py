@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sized
+import types
+from collections.abc import Callable, Generator, Iterator, Sized
 from contextlib import contextmanager
 from typing import Any, Final
 
-from .errors import InvalidJob, shown
-from .wire.payload import KEY, UNWRITABLE, Payload, dumps, encode
+from ..errors import InvalidJob, shown
+from .payload import KEY, UNWRITABLE, Payload, dumps, encode
 
 _BULK: Final = "a bulk push takes args=[[...], [...]], a list of argument lists"
 
@@ -62,3 +63,10 @@ def row_encoder(job: Payload) -> Callable[[list[Any], str], bytes]:
             return dumps({**job, "args": args, "jid": jid})  # names the value
 
     return encoded
+
+
+@types.coroutine
+def next_turn() -> Generator[None, None, None]:
+    """Awaited: the event loop does what else is due. It is ``asyncio.sleep(0)``, for modules that
+    do not import asyncio."""
+    yield

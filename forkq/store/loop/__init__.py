@@ -1,0 +1,1 @@
+"""Pushes of event loops. Any process: an app pushes with it."""
