@@ -73,7 +73,7 @@ DRAMATIQ: Final = Words(
         "Retry": "raise any exception; a delay: `backoff=`",
         "TimeLimitExceeded": "write `forkq.TimeLimit`; it is no `Exception`",
         "Shutdown": "write `forkq.Shutdown`, or ask `forkq.stopping()`",
-        "AsyncIO": "a job is a plain function: `asyncio.run(...)` inside of it",
+        "AsyncIO": "leave it out: a job may be `async def`",
         "ConcurrentRateLimiter": "write `[limits]` in forkq.toml, for a queue",
         "BucketRateLimiter": "write `[rates]` in forkq.toml, for a queue",
         "WindowRateLimiter": "write `[rates]` in forkq.toml, for a queue",

@@ -188,8 +188,6 @@ class _Scan(ast.NodeVisitor):
             return
         keywords = _keywords(decorator)
         sentences = [self._sentence(decorator), *self._options(keywords)]
-        if isinstance(function, ast.AsyncFunctionDef):
-            sentences.append("make the function plain, with `asyncio.run(...)` inside")
         self._add(decorator, sentences, "@")
         if "bind" in keywords and function.args.args:
             self._bound = function.args.args[0].arg

@@ -89,7 +89,7 @@ class JobTask:
         self._coroutine = coroutine
         self._ended = ended
         self._has_begun = False
-        self._call: Callable[[Callable[[], object]], None] | None = None
+        self._call: Callable[[Callable[[], object]], object] | None = None
         self._leave: Callable[[JobTask], None] | None = None
         self._task: asyncio.Task[None] | None = None
         self._told: Reason | None = None
@@ -112,7 +112,7 @@ class JobTask:
         task.add_done_callback(self.children.discard)
 
     def begin(
-        self, call: Callable[[Callable[[], object]], None], leave: Callable[[JobTask], None]
+        self, call: Callable[[Callable[[], object]], object], leave: Callable[[JobTask], None]
     ) -> None:
         """Begins the task, in the loop's thread and in the context of the job. ``call`` has the
         loop call a function; ``leave`` is called at the end."""

@@ -23,6 +23,7 @@ __all__ = [
     "PushRefused",
     "RecordedJob",
     "RecordedJobs",
+    "adrain",
     "drain",
     "enqueued",
     "fake",
@@ -37,6 +38,11 @@ __all__ = [
 def drain(what: object = ANY, **options: Any) -> int:
     """``RecordedJobs.drain`` of the innermost ``fake`` or ``inline``."""
     return recorded().drain(what, **options)
+
+
+async def adrain(what: object = ANY, **options: Any) -> int:
+    """``RecordedJobs.adrain`` of the innermost ``fake`` or ``inline``."""
+    return await recorded().adrain(what, **options)
 
 
 def enqueued(job: object = ANY, **expected: Any) -> list[RecordedJob]:

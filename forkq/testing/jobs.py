@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -13,6 +14,7 @@ from ..wire import times
 from ..wire.printable import with_message
 from ..wire.times import Moment, due, now, steady
 from .expectation import ANY, Expectation, named
+from .loops import in_loop_of_test, one_loop
 from .recorded_job import RecordedJob
 from .recorder import Recorder
 from .stack import within
@@ -88,7 +90,7 @@ class RecordedJobs(Recorder):
         """
         limit = float("inf") if until is None else due(until)
         fits, runs = _filter(what), 0
-        with within(self), _own_time():
+        with within(self), _own_time(), one_loop():
             while (job := self._take(fits, limit)) is not None:
                 if runs == _ENDLESS:
                     raise AssertionError(_endless(job))
@@ -97,6 +99,14 @@ class RecordedJobs(Recorder):
         if check:
             self.check()
         return runs
+
+    async def adrain(
+        self, what: object = ANY, *, until: Moment | None = None, check: bool = True
+    ) -> int:
+        """Does what ``drain`` does, in an ``async`` test: an ``async def`` job runs in the loop of
+        the test, with the sessions and pools of its fixtures. The rest runs in a thread."""
+        with in_loop_of_test():
+            return await asyncio.to_thread(self.drain, what, until=until, check=check)
 
     def perform_one(self, what: object = ANY, *, check: bool = True) -> RecordedJob | None:
         """Runs the next waiting job, once, and returns it; None if none waits. ``what`` and

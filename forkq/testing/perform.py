@@ -6,11 +6,9 @@ child. What is different: no lease, no time limit, and the thread is that of the
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
-import threading
-from collections.abc import Callable, Container, Mapping, MutableMapping
+from collections.abc import Container, Mapping, MutableMapping
 from contextvars import copy_context
 from itertools import count
 from time import monotonic
@@ -20,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 import structlog
 
 from .. import process_state
-from ..child.event_loop import JobTask
+from ..child.event_loop import Loop
 from ..child.failure.ends import way_of
 from ..child.failure.retry import Bury, Decision, Drop, End, GoOn, Postpone, Retry, Snoozed
 from ..child.job_log import JobLog
@@ -34,6 +32,7 @@ from ..runtime.log_console import SENTENCE
 from ..wire.lease import UnitOfWork
 from ..wire.payload import Payload
 from ..wire.printable import with_message
+from .loops import call_without_loop, is_elsewhere, one_loop, runs_in_loop
 from .recorded_job import RecordedJob
 
 if TYPE_CHECKING:
@@ -52,9 +51,10 @@ def perform(job: RecordedJob, jobs: Recorder) -> BaseException | None:
     run = _Run(job, jobs)
     unit = UnitOfWork(1, job.queue, next(_sequence), job.raw, taken=monotonic())
     context = copy_context()  # the job's own: the job that pushes this one goes on after it
-    if not _runs_in_loop():
+    if not (runs_in_loop() or is_elsewhere()):
         context.run(process_state.enter_thread_of_test)
-    _call_without_loop(lambda: context.run(run.processor().process, unit))
+    with one_loop() as loop:
+        call_without_loop(lambda: context.run(run.processor(loop).process, unit))
     if isinstance(run.error, KeyboardInterrupt):
         raise run.error
     return run.error
@@ -68,8 +68,8 @@ class _Run(JobObserver):
         self._job = job
         self._jobs = jobs
 
-    def processor(self) -> Processor:
-        """A processor of this run alone."""
+    def processor(self, loop: Loop) -> Processor:
+        """A processor of this run alone. ``loop`` runs the coroutine of the job."""
         log, ends = JobLog(child_log()), _Ends(self._jobs)
         return Processor(
             "forkq.testing",
@@ -78,7 +78,7 @@ class _Run(JobObserver):
             [log, self],
             log.log_problem,
             cast("TimeLimits", _NoTimeLimits()),
-            _LoopOfTest(),
+            loop,
         )
 
     def done(self, run: JobRun) -> None:
@@ -173,32 +173,6 @@ class _NoTimeLimits:
 
     def watch(self, *_: object) -> None:
         """Notes nothing."""
-
-
-class _LoopOfTest:
-    """Instead of the EventLoop of a child: a coroutine has a loop of its own, in this thread."""
-
-    def begin(self, task: JobTask) -> None:
-        """Runs the coroutine to its end."""
-        asyncio.run(task.run())
-
-
-def _call_without_loop(call: Callable[[], None]) -> None:
-    """Runs ``call`` in a thread without an event loop: a job may use ``asyncio.run``."""
-    if not _runs_in_loop():
-        call()
-        return
-    helper = threading.Thread(target=call, name="forkq.testing")
-    helper.start()
-    helper.join()
-
-
-def _runs_in_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 def child_log() -> FilteringBoundLogger:

@@ -29,7 +29,7 @@ def test_every_test_of_the_page_passes(project: pytest.Pytester) -> None:
     (project.path / "pytest.ini").write_text("[pytest]\n")  # the page shows what is no default
     result = project.runpytest_subprocess("-p", "no:xdist", "-rA")
     shown = "\n".join(each.text for each in snippets(PAGE, "python"))
-    result.assert_outcomes(passed=len(re.findall(r"^ *def test_", shown, re.MULTILINE)))
+    result.assert_outcomes(passed=len(re.findall(r"^ *(?:async )?def test_", shown, re.MULTILINE)))
 
 
 def test_the_setting_of_the_page_records_the_pushes_of_all_tests(project: pytest.Pytester) -> None:

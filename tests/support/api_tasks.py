@@ -515,7 +515,7 @@ asyncio.run(main())
         (
             *("forkq.testing.fake", "forkq.testing.inline", "forkq.testing.real"),
             *("forkq.testing.refused", "forkq.testing.recorded", "forkq.testing.drain"),
-            *("forkq.testing.enqueued", "forkq.testing.not_enqueued"),
+            *("forkq.testing.adrain", "forkq.testing.enqueued", "forkq.testing.not_enqueued"),
             *("forkq.testing.RecordedJobs", "forkq.testing.RecordedJob"),
             *("forkq.testing.JobsMixin", "forkq.testing.PushRefused", "forkq.testing.ForkqServer"),
         ),
@@ -532,6 +532,13 @@ with testing.fake() as jobs:  # a RecordedJobs
     assert job.queue == "mail"
     testing.not_enqueued(Import)
     assert testing.drain() == 1  # runs it
+
+
+async def test_in_a_loop() -> None:
+    with testing.fake():
+        welcome.perform_async(11)
+        await testing.adrain()
+
 
 with testing.inline():
     welcome.perform_async(8)  # runs at once

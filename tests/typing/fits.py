@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -105,6 +106,37 @@ def push() -> list[str]:
     return [*jids, str(called), jid or ""]
 
 
+@forkq.job
+async def fetch(url: str, *, tries: int = 3) -> int:
+    """A coroutine."""
+    return tries
+
+
+class Fetch(forkq.Job):
+    """A coroutine in a class."""
+
+    async def perform(self, url: str) -> None: ...
+
+
+async def fetch_here() -> int:
+    """A call is the coroutine, a push is a jid."""
+    jid: str = fetch.perform_async("https://example.org", tries=1)
+    jid += Fetch.perform_async("https://example.org")
+    await Fetch().perform(jid)
+    return await fetch("https://example.org")
+
+
+@forkq.middleware.server.append
+def around(job: forkq.Payload) -> Iterator[None]:
+    """Middleware in the form for all jobs."""
+    yield
+
+
+@forkq.on("shutdown")
+async def closed() -> None:
+    """A lifecycle handler that is a coroutine."""
+
+
 @forkq.middleware.client.append
 def tenant(job: forkq.Payload, call: forkq.NextCall) -> Any:
     """Middleware."""
@@ -129,6 +161,7 @@ def failed(error: BaseException, context: forkq.ErrorContext) -> None:
     assert running.jid
 
 
+arounds: tuple[forkq.AroundMiddleware, ...] = (around,)
 handlers: tuple[forkq.Middleware, forkq.DeathHandler, forkq.ErrorHandler] = (tenant, died, failed)
 hooks: tuple[forkq.RetryIn, forkq.Exhausted, forkq.Event] = (
     lambda count, error, job: 60 * count,

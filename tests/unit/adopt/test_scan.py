@@ -140,7 +140,7 @@ def test_dramatiq(tmp_path: Path) -> None:
     lines = found(tmp_path, DRAMATIQ)
     assert set(lines) == {"actors.py:4", "web.py:6", "web.py:7"}
     assert "queue_name | max_retries | time_limit | priority" in lines["actors.py:4"]
-    assert "asyncio.run" in lines["actors.py:4"]
+    assert "async" not in lines["actors.py:4"]
     assert lines["web.py:7"].endswith("args | delay")
 
 
