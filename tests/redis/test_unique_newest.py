@@ -11,7 +11,10 @@ import pytest
 from redis import Redis
 
 import forkq
+import forkq.testing
 from forkq import api, middleware, registry
+from forkq.child.failure.settle import Settler, Unasked
+from forkq.client import transactions
 from tests.redis.in_process_child import InProcessChild
 from tests.redis.in_process_clock import InProcessClock
 from tests.support.server import Server
@@ -54,12 +57,16 @@ def index(on_duplicate: Any = "latest", **options: Any) -> Any:
 
 def lock_of(redis: Redis) -> dict[str, str]:
     """What stands in the one lock; nothing if there is none."""
-    found: Any = redis.keys("forkq:unique:*")
-    if not found:
-        return {}
+    found = locks_of(redis) or [{}]
     [lock] = found
-    fields: Any = redis.hgetall(lock)
-    return {key.decode(): value.decode() for key, value in fields.items()}
+    return lock
+
+
+def locks_of(redis: Redis) -> list[dict[str, str]]:
+    """What stands in each lock."""
+    found: Any = redis.keys("forkq:unique:*")
+    fields: list[Any] = [redis.hgetall(lock) for lock in found]
+    return [{key.decode(): value.decode() for key, value in each.items()} for each in fields]
 
 
 def ends(redis: Redis) -> dict[str, int]:
@@ -186,3 +193,156 @@ def test_the_newest_job_goes_to_its_own_queue(
         wait_until(lambda: redis.llen("queue:other"), what="the move")
     [raw] = redis.lrange("queue:other", 0, -1)
     assert (json.loads(raw)["jid"], ran) == (jid, [])
+
+
+def test_a_bulk_and_a_commit_push_the_newest(
+    client: forkq.Client, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = index()
+    jids = job.perform_bulk([(7, 1), (8, 1), (7, 2)])
+    assert len(set(jids)) == 3
+    assert (redis.llen(QUEUE), ends(redis)) == (2, {"Index|replaced": 1})
+    waiting: list[Any] = []
+    monkeypatch.setattr(transactions, "on_commit", waiting.append)
+    later = job.perform_async_on_commit(7, 3)
+    [send] = waiting
+    send()
+    [newest] = [lock for lock in locks_of(redis) if "next_jid" in lock]
+    assert newest["next_jid"] == later
+
+
+def test_a_push_that_is_sent_again_changes_nothing(client: forkq.Client, redis: Redis) -> None:
+    job = index()
+    job.perform_async(7, 1)
+    again = {**job.payload(7, 2), "jid": "b" * 24}
+    assert client.push(again) == client.push(again) == "b" * 24
+    assert (redis.llen(QUEUE), ends(redis)) == (1, {"Index|replaced": 1})
+
+
+def test_ticks_of_a_periodic_job_take_the_place_of_the_one_that_waits(
+    client: forkq.Client, redis: Redis, redis_server: Server
+) -> None:
+    job = index()
+    job.perform_async(7, 5)
+    api.cron.add("often", "* * * * * *", job, args=[7, 6])
+    with InProcessClock(redis_server.url):
+        wait_until(lambda: lock_of(redis).get("next"), what="a tick")
+    assert json.loads(lock_of(redis)["next"])["args"] == [7, 6]
+    assert redis.llen(QUEUE) == 1
+
+
+def test_a_full_server_refuses_the_push_and_keeps_the_one_before(
+    client: forkq.Client, redis: Redis
+) -> None:
+    job = index()
+    first = job.perform_in(900, 7, 1)
+    redis.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(forkq.ServerRefused):
+            job.perform_async(7, 2)
+    finally:
+        redis.config_set("maxmemory", 0)
+    [entry] = api.ScheduledSet()
+    assert (entry.jid, lock_of(redis)["jid"]) == (first, first)
+
+
+@pytest.mark.parametrize(
+    ("how", "until", "other"),
+    [
+        ("latest", "start", "replace"),
+        ("latest", "expiry", ""),
+        ("replace", "end", "latest"),
+        ("replace", "expiry", ""),
+    ],
+)
+def test_a_pair_that_cannot_be_is_refused_with_both_names(
+    client: forkq.Client, how: str, until: str, other: str
+) -> None:
+    with pytest.raises(forkq.InvalidJob, match=r"`on_duplicate` is .* `unique_until` is") as raised:
+        index(how, unique_until=until)
+    assert (f'on_duplicate="{other}"' in str(raised.value)) == bool(other)
+    options = {"unique_for": 9, "on_duplicate": how, "unique_until": until}
+    with pytest.raises(forkq.InvalidJob, match="`unique_until`"):
+        client.push({"class": "Far", "args": [], **options})
+
+
+def test_a_person_who_deletes_the_entry_deletes_the_newest_job(
+    client: forkq.Client, redis: Redis
+) -> None:
+    job = index()
+    job.perform_async(7, 1)
+    job.perform_async(7, 2)
+    [entry] = api.Queue("default")
+    assert entry.delete()
+    assert nothing_is_left(redis)
+
+
+def test_a_child_that_cannot_ask_gives_the_job_back(
+    client: forkq.Client, redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It must not run beside another one."""
+    asked: list[Any] = []
+
+    def refuse(self: Settler, unit: Any) -> Any:
+        asked.append(unit)
+        if len(asked) == 1:
+            raise Unasked("away")
+        return which(self, unit)
+
+    which = Settler.which
+    monkeypatch.setattr(Settler, "which", refuse)
+    jid = index().perform_async(7, 1)
+    with InProcessChild(redis_server.url):
+        wait_until(lambda: nothing_is_left(redis), what="the end")
+    assert (ran, len(asked)) == ([(7, 1, jid)], 2)
+
+
+# Tests of apps
+
+
+def test_a_test_without_redis_keeps_the_newest_job_in_its_place() -> None:
+    with forkq.testing.fake() as jobs:
+        job = index()
+        job.perform_async(7, 1)
+        job.perform_async(8, 1)
+        newest = job.perform_async(7, 2)
+        assert [one.args for one in jobs] == [[7, 2], [8, 1]]
+        forkq.testing.drain()
+        assert ran[0] == (7, 2, newest)
+        job.perform_in(900, 7, 3)
+        job.perform_async(7, 4)
+        assert [one.args for one in jobs] == [[7, 4]]
+
+
+def test_a_test_without_redis_does_not_retry_a_job_behind_which_a_newer_one_waits() -> None:
+    with forkq.testing.fake() as jobs:
+
+        def perform(doc: int, version: int) -> None:
+            if version == 1:
+                again.perform_async(doc, 2)
+                raise ValueError(version)
+
+        again: Any = forkq.job(
+            name="Again", unique_for=60, unique_by=["doc"], on_duplicate="latest"
+        )(perform)
+        again.perform_async(7, 1)
+        forkq.testing.drain()
+        assert list(jobs) == []
+
+
+def test_inline_the_newest_job_runs_after_the_one_that_pushes_it() -> None:
+    order: list[str] = []
+
+    def perform(doc: int, version: int) -> None:
+        order.append(f"begin {version}")
+        if version == 1:
+            for newer in (2, 3):
+                job.perform_async(doc, newer)
+        order.append(f"end {version}")
+
+    with forkq.testing.inline():
+        job: Any = forkq.job(
+            name="Inline", unique_for=60, unique_by=["doc"], on_duplicate="latest"
+        )(perform)
+        job.perform_async(7, 1)
+    assert order == ["begin 1", "end 1", "begin 3", "end 3"]
