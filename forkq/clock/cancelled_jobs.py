@@ -21,11 +21,11 @@ from ..features.cancel.parts import (
     is_of_class,
     read_marks,
 )
-from ..features.effects import Effect
-from ..features.marked import effects
+from ..features.effects import Effect, packed
+from ..features.marked import effects, newest_cancelled
 from ..limits.patterns import decoded_names
 from ..store.connection import RedisConnection
-from ..store.scripts import CANCEL_CLOSED, CANCELLED_JOBS
+from ..store.scripts import CANCEL_CLOSED, CANCELLED_JOBS, EFFECTS_ALONE
 from ..store.steps import checked
 from ..wire.keys import Keys
 from ..wire.marks import KEY, needs_newer
@@ -145,6 +145,7 @@ class _Pass:
         for queue in queues:
             yield from self._in_list(self._keys.queue(queue), "")
             yield from self._in_list(self._keys.suspects(queue), queue)
+        yield from self._in_locks()
         for queue in queues:
             hits = self._look("hash", self._keys.inflight(queue), "0", 1)[1]
             self.seen.update(field for _, _, field in hits)
@@ -165,6 +166,29 @@ class _Pass:
             removed = self._remove(key, hits, place)
             at = str(int(at) - removed) if at else ""
             yield False
+
+    def _in_locks(self) -> Iterator[bool]:
+        """Ends the cancelled jobs that wait without an entry: each lock of the index has one."""
+        locks = self._connection.call("ZRANGE", self._keys.tickets, 0, -1)
+        for first in range(0, len(locks), _PAGE_OF_SET):
+            page = locks[first : first + _PAGE_OF_SET]
+            found = self._connection.pipeline([("HGET", lock, "next") for lock in page])
+            hits = [self._hit(payload) for payload in found if type(payload) is bytes and payload]
+            for _, job, field in (hit for hit in hits if hit is not None):
+                self._end_newest(job, field)
+            yield False
+
+    def _end_newest(self, job: Payload, field: str) -> None:
+        self.seen.add(field)
+        asked = newest_cancelled(self._keys, job)
+        if not asked or needs_newer(job.get(KEY)):
+            return
+        if not is_of_class(field):
+            asked += tuple(cancel.effects(self._keys, str(job.get("jid") or "")))
+        names: list[Any] = []
+        text = packed(asked, names, self._keys.totals("ends"))
+        self._connection.script(EFFECTS_ALONE, names, (text,))
+        self.ended += 1
 
     def _look(self, kind: str, key: str, at: str, most: int) -> tuple[list[Any], list[_Hit]]:
         """Where to go on, with the place of the page, and the cancelled jobs of a page."""

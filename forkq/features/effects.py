@@ -14,7 +14,8 @@ _LONGEST_NAME: Final = 200  # characters of the name of a class
 # "unlock": frees the lock if the job has it. "lock": takes it if it is free, or holds it for
 # longer. "hold": holds it for longer if the job has it. "uncancel": removes the note that cancels
 # the job. "remember": notes that it has ended so.
-# "ticket_ends", "ticket_waits", "ticket_runs": the same for a job of which at most one waits.
+# "ticket_ends", "ticket_waits", "ticket_runs": the same for a job of which at most one waits;
+# "ticket_cancelled": the newest one of these ends.
 # "forget": deletes its cursor. "keep": keeps that for longer.
 # The arguments are those that the script says.
 Name: TypeAlias = Literal[
@@ -24,6 +25,7 @@ Name: TypeAlias = Literal[
     "ticket_ends",
     "ticket_waits",
     "ticket_runs",
+    "ticket_cancelled",
     "uncancel",
     "remember",
     "forget",

@@ -95,6 +95,12 @@ def ticket_in(marked: Payload) -> Lock | None:
     return None if lock is None or lock.kind is None or not jid_of(marked) else lock
 
 
+def newest_cancelled(keys: Keys, job: Payload) -> tuple[Effect, ...]:
+    """What ends a job as cancelled that waits in its lock, without an entry (tickets.py)."""
+    lock = ticket_in(job)
+    return NONE if lock is None else (tickets.cancelled(keys, lock, _marked(job)),)
+
+
 def start_call(
     keys: Keys, marked: Payload, lock: Lock, lease: str
 ) -> tuple[Sequence[str], Sequence[Any]]:

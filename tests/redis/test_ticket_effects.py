@@ -11,10 +11,13 @@ import pytest
 from redis import Redis
 
 from forkq.child.failure.ends import Ends
+from forkq.features.cancel import parts as cancel
+from forkq.features.effects import packed
+from forkq.features.marked import newest_cancelled
 from forkq.features.ways import WAYS
 from forkq.store.connection import RedisConnection
 from forkq.store.dead_set import DeadSetLimits
-from forkq.store.scripts import Call
+from forkq.store.scripts import EFFECTS_ALONE, Call
 from forkq.wire.keys import Keys
 from forkq.wire.payload import dumps, loads
 from forkq.wire.times import now
@@ -189,6 +192,22 @@ def test_the_newest_job_of_another_queue_or_time_goes_by_the_schedule(
     hold_with_newest(redis, at=now() + 900)
     done(redis, connection)
     assert redis.zscore("schedule", newest()) == pytest.approx(now() + 900, abs=30)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_cancel_of_a_newest_job_that_has_its_entry_by_now_stays_noted(
+    redis: Redis, connection: RedisConnection, waits: bool
+) -> None:
+    hold_with_newest(redis)
+    if not waits:
+        hold(redis, "queued", jid="m2")
+        redis.hdel(LOCK, "next", "next_jid")
+    redis.hset(KEYS.cancelled, "jid:m2", "1")
+    names: list[Any] = []
+    asked = (*newest_cancelled(KEYS, loads(newest())), *cancel.effects(KEYS, "m2"))
+    connection.script(EFFECTS_ALONE, names, (packed(asked, names, ENDS),))
+    assert bool(redis.exists(KEYS.cancelled)) != waits
+    assert (redis.hget(ENDS, "Unique|cancelled") == b"1") == waits
 
 
 def test_a_queue_of_another_type_loses_no_newest_job(

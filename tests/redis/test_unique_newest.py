@@ -346,3 +346,41 @@ def test_inline_the_newest_job_runs_after_the_one_that_pushes_it() -> None:
         )(perform)
         job.perform_async(7, 1)
     assert order == ["begin 1", "end 1", "begin 3", "end 3"]
+
+
+# Cancel
+
+
+@pytest.mark.parametrize("by", ["jid", "class"])
+def test_the_newest_job_is_cancelled_where_it_waits(
+    client: forkq.Client, redis: Redis, redis_server: Server, by: str
+) -> None:
+    """Its ticket runs nothing, and the next push takes it."""
+    job = index()
+    job.perform_async(7, 1)
+    jid = job.perform_async(7, 2)
+    forkq.cancel(jid) if by == "jid" else api.cancel_class("Index")
+    with InProcessClock(redis_server.url):
+        wait_until(lambda: not redis.exists("forkq:cancelled"), what="the end of the job")
+    assert ends(redis)["Index|cancelled"] >= 1
+    with InProcessChild(redis_server.url):
+        wait_until(lambda: nothing_is_left(redis), what="the end of the ticket")
+        assert ran == []
+        later = job.perform_async(7, 3)
+        wait_until(lambda: nothing_is_left(redis), what="the end")
+    assert ran == [(7, 3, later)]
+
+
+def test_the_newest_job_is_cancelled_while_the_other_one_runs(
+    client: forkq.Client, redis: Redis, redis_server: Server
+) -> None:
+    job = index()
+    job.perform_async(7, 0)
+    with InProcessChild(redis_server.url):
+        wait_until(lambda: ran, what="the start")
+        forkq.cancel(job.perform_async(7, 2))
+        with InProcessClock(redis_server.url):
+            wait_until(lambda: not redis.exists("forkq:cancelled"), what="the end of the job")
+        gate.set()
+        wait_until(lambda: nothing_is_left(redis), what="the end")
+    assert [version for _, version, _ in ran] == [0]

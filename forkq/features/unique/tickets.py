@@ -54,6 +54,11 @@ def while_running(keys: Keys, lock: Lock, job: Marked) -> tuple[Effect, ...]:
     return (_effect("ticket_runs", keys, lock, job),) if lock.kind == "latest" else NONE
 
 
+def cancelled(keys: Keys, lock: Lock, job: Marked) -> Effect:
+    """The effect that ends the newest job, which waits without an entry, as cancelled."""
+    return _effect("ticket_cancelled", keys, lock, job)
+
+
 def start_call(
     keys: Keys, lock: Lock, job: Marked, lease: str
 ) -> tuple[Sequence[str], Sequence[Any]]:
@@ -75,7 +80,7 @@ def kind_in(found: Mapping[str, Any]) -> Kind | None:
 
 
 def _effect(
-    name: Literal["ticket_ends", "ticket_waits", "ticket_runs"],
+    name: Literal["ticket_ends", "ticket_waits", "ticket_runs", "ticket_cancelled"],
     keys: Keys,
     lock: Lock,
     job: Marked,

@@ -32,12 +32,15 @@ local function look_at(text)
   return found
 end
 
--- Returns how many of the effects the state of their keys has forbidden.
+-- Returns how many of the effects the state of their keys has forbidden. One that returns nothing keeps
+-- those behind it from being done.
 local function write(found)
   local forbidden = 0
   for _, each in ipairs(found) do
     local effect, reply = each[1], each[2]
-    if not effect_kinds[effect[1]].write(KEYS[effect[2]], effect, reply) then forbidden = forbidden + 1 end
+    local is_done = effect_kinds[effect[1]].write(KEYS[effect[2]], effect, reply)
+    if not is_done then forbidden = forbidden + 1 end
+    if is_done == nil then break end
   end
   if found.damaged then count_end(KEYS[found.totals], 'damaged', '(feature)') end
   return forbidden

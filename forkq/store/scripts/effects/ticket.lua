@@ -48,6 +48,24 @@ effect_kinds.ticket_waits = {
   end,
 }
 
+-- The newest job, which has no entry, has ended as cancelled. If it had a ticket, that is left without a job.
+-- If it has an entry by now, nothing is done, and nothing behind it: the note of its cancel stays.
+effect_kinds.ticket_cancelled = {
+  look = function(lock) return ticket_of(lock) end,
+  write = function(lock, effect, found)
+    local place = place_of(effect[2])
+    if found.next_jid ~= effect[3] or found.next == '' then return nil end
+    if found.state == 'running' then
+      redis.pcall('HDEL', lock, 'next', 'next_jid', 'next_at', 'next_queue')
+    else
+      redis.pcall('HSET', lock, 'next', '')
+    end
+    redis.pcall('ZREM', place.index, lock)
+    count_end(place.totals, 'cancelled', effect[4])
+    return true
+  end,
+}
+
 -- The job runs, and holds its lock for longer. It takes none: the job may have ended since the beat that tells
 -- so has looked.
 effect_kinds.ticket_runs = {
