@@ -238,7 +238,7 @@ def test_an_async_view_pushes_at_once(always: Any, redis: Redis) -> None:
     async def view() -> str:
         async with ThreadSensitiveContext():  # as Django's handler: its thread ends with it
             await always.objects.acreate(domain="a")
-            return mail.perform_async(1)
+            return await mail.aperform_async(1)
 
     assert waiting(redis) == [] != [jid := asyncio.run(view())]
     assert waiting(redis) == [jid]
@@ -276,10 +276,27 @@ def test_a_push_in_an_async_test_case_is_not_held(always: Any, redis: Redis) -> 
 
     class Case(TestCase):
         async def test_push(self) -> None:
-            seen.append(mail.perform_async(1))
+            seen.append(await mail.aperform_async(1))
 
     run_case(Case("test_push"))
     assert waiting(redis) == seen != []
+
+
+def test_an_awaited_push_waits_for_the_commit_around_it(always: Any, redis: Redis) -> None:
+    """The thread that commits sends it; after a rollback nothing does."""
+
+    async def push(number: int) -> str:
+        return await mail.aperform_async(number)
+
+    async def push_two() -> list[str]:
+        return await mail.aperform_bulk([(3,), (4,)])
+
+    with rolled_back():
+        async_to_sync(push)(1)
+    with transaction.atomic():
+        jids = [async_to_sync(push)(2), *async_to_sync(push_two)()]
+        assert waiting(redis) == []
+    assert waiting(redis) == jids
 
 
 def test_without_django_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
