@@ -236,7 +236,9 @@ class Snooze(JobDecision):
 
     outcome = "snoozed"
 
-    def __init__(self, after: float | timedelta) -> None:
+    def __init__(self, after: float | timedelta | None = None) -> None:
+        if after is None:  # also for `raise forkq.Snooze`
+            raise ValueError("forkq.Snooze needs a time: write raise forkq.Snooze(30), in seconds")
         seconds = after.total_seconds() if isinstance(after, timedelta) else after
         if type(seconds) not in (int, float) or not 0 < seconds <= _LONGEST_SNOOZE:
             raise ValueError(

@@ -23,7 +23,7 @@ from typing import (
 
 from . import registry
 from .current_job import CurrentJob
-from .errors import InvalidJob, MissingAttribute, shown
+from .errors import InvalidJob, MissingAttribute, nearest, shown
 from .job_methods import (
     AwaitPerformAsync,
     AwaitPerformBulk,
@@ -343,8 +343,10 @@ def _checked(
     if said:
         raise InvalidJob(f"{thing.__qualname__}: options of another library; {'; '.join(said)}")
     if odd:
+        near = nearest(odd[0], OPTIONS)
+        meant = "" if near is None else f"is {near!r} meant? "
         raise InvalidJob(
-            f"{thing.__qualname__}: there is no job option {odd[0]!r}; use one of "
+            f"{thing.__qualname__}: there is no job option {odd[0]!r}; {meant}use one of "
             f"{', '.join(sorted(OPTIONS))} (or .set({{{odd[0]!r}: ...}}) to send a key of your own)"
         )
     return with_options(inherited, options, thing.__qualname__)

@@ -13,7 +13,7 @@ from time import localtime, strftime, time
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from .. import registry
-from ..errors import MalformedPayload
+from ..errors import MalformedPayload, Snooze
 from ..features.marked import EndOutcome
 from ..logs import attempt_of
 from ..runtime.done_lines import DoneValues
@@ -79,6 +79,8 @@ class JobLog(JobObserver):
             self._log.info("snoozed", **values, again_in=again, **{SENTENCE: f"again in {again}"})
             return
         reason = message(said, _LONGEST_ERROR)
+        if isinstance(said, Snooze):
+            reason = f"a snooze of {reason} would end beyond its expiry"
         self._log.info(decision.outcome, **values, reason=reason, **{SENTENCE: reason})
 
     def went_on(self, run: JobRun, decision: GoOn) -> None:

@@ -38,9 +38,12 @@ def delay(context: click.Context, option: click.Parameter, value: str | None) ->
     """The seconds in ``value``; a number alone is seconds, as in ``perform_in``: callback of an
     option. Raises BadParameter."""
     try:
-        return None if value is None else float(value)
+        seconds = None if value is None else float(value)
     except ValueError:
         return _read(parse_duration, value)
+    if seconds is not None and seconds < 0:
+        raise click.BadParameter(f"{value} is in the past; give a time to wait, such as 90s")
+    return seconds
 
 
 def _read(parse: Callable[[str], float], value: str | None) -> float | None:

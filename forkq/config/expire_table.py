@@ -20,7 +20,11 @@ def _seconds(after: float | str) -> float:
     except ForkqError as error:
         raise ConfigError(str(error)) from None
     if not 0 < seconds <= LONGEST_SECONDS:
-        raise ConfigError(f"expected more than 0 and up to 1e9 seconds, found {after!r}")
+        without = "; a queue without an expiry is left out, and `expires_in=0` in a job or a push "
+        raise ConfigError(
+            f"expected more than 0 and up to 1e9 seconds, found {after!r}"
+            + (f"{without}excepts that job" if seconds == 0 else "")
+        )
     return seconds
 
 

@@ -53,6 +53,7 @@ def forkq(
         (["push", "X", "-" + "5" * 5000], 2, "digits, more than Python reads; pass it as text"),
         (["push", "X", "--in", "1795216066000"], 1, "milliseconds: divide it by 1000"),
         (["push", "X", "--in", "inf"], 1, "is not a time"),
+        (["push", "X", "--in", "-5"], 2, "-5 is in the past; give a time to wait, such as 90s"),
         (["stats", "--redis", "redis://h?foo=1"], 2, 'has no option "foo"'),
     ],
 )

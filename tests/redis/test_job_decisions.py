@@ -113,9 +113,11 @@ def test_an_odd_note_of_snoozes_is_replaced(redis: Redis, redis_server: Server, 
 
 def test_a_snooze_beyond_the_expiry_ends_the_job(redis: Redis, redis_server: Server) -> None:
     marks = {"v": 1, "needs": {"expires_at": now() + 20}}
-    run(redis, redis_server, raises(forkq.Snooze(30)), forkq=marks)
+    child, _ = run(redis, redis_server, raises(forkq.Snooze(30)), forkq=marks)
     assert not redis.exists("schedule", "retry", "dead")
     assert redis.hgetall(ENDS) == {b"Says|expired": b"1"}
+    [line] = [more for _, event, more in child.log.lines if event == "expired"]
+    assert line["reason"] == "a snooze of 30 s would end beyond its expiry"
 
 
 def test_a_discard_ends_it_and_calls_no_handler(redis: Redis, redis_server: Server) -> None:
@@ -155,7 +157,7 @@ def test_a_broad_except_does_not_swallow_it_and_finally_runs(
     assert ran == ["finally"]
 
 
-@pytest.mark.parametrize("bad", [0, -1, True, "5", None, float("nan"), float("inf"), 1e10])
+@pytest.mark.parametrize("bad", [0, -1, True, "5", float("nan"), float("inf"), 1e10])
 def test_a_snooze_of_no_time_is_a_failure_that_says_so(
     redis: Redis, redis_server: Server, bad: Any
 ) -> None:
@@ -165,6 +167,16 @@ def test_a_snooze_of_no_time_is_a_failure_that_says_so(
     run(redis, redis_server, perform)
     found, _ = scheduled(redis, "retry")
     assert "pass a number of seconds above 0" in found["error_message"]
+
+
+def test_a_snooze_without_a_time_says_what_to_write(redis: Redis, redis_server: Server) -> None:
+    def perform() -> None:
+        raise forkq.Snooze
+
+    run(redis, redis_server, perform)
+    found, _ = scheduled(redis, "retry")
+    assert found["error_class"].endswith("ValueError")
+    assert "write raise forkq.Snooze(30)" in found["error_message"]
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 has no groups of exceptions")

@@ -228,7 +228,11 @@ def test_a_perform_that_is_no_function_is_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"que": "x"}, "no job option 'que'; use one of backoff, backtrace, crashes"),
+        (
+            {"que": "x"},
+            "no job option 'que'; is 'queue' meant. use one of backoff, backtrace, crashes",
+        ),
+        ({"expire_in": 5}, "no job option 'expire_in'; is 'expires_in' meant"),
         ({"retry": "3"}, "`retry` is '3'"),
         ({"retry_for": 2e9}, "`retry_for`"),
         ({"queue": ""}, "`queue` is ''"),

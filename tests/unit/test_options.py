@@ -113,7 +113,9 @@ def test_a_payload_of_the_apps_own_is_checked_at_the_push(pushed: testing.Record
 
 
 def test_a_misspelt_one_is_named() -> None:
-    with pytest.raises(InvalidJob, match=r"there is no job option 'coatss'; use one of .* coats,"):
+    with pytest.raises(
+        InvalidJob, match=r"no job option 'coatss'; is 'coats' meant\? use one of .* coats,"
+    ):
         define(coatss=1)(lambda: None)
     paint = define(lambda: None)
     with pytest.raises(InvalidJob, match=r"no job option 'coatss'; is 'coats' meant\?"):
