@@ -32,6 +32,10 @@ _MOST_JOBS: Final = 10
 _HINT_ALONE: Final = (
     "it ran alone, so this crash counts: the third one ends the job (or what its `crashes` says)"
 )
+_HINT_GROUP: Final = (
+    "any of them may be the reason: they run again together, and alone after a second such death "
+    "within 72 hours"
+)
 _RESCUE_WAIT: Final = 1.0  # seconds that the line about a death waits for the rescue
 _OUT_OF_MEMORY: Final = "SIGKILL by the kernel: out of memory"
 # Seconds. A large process takes a while to die. A kill that no death has claimed by then hit
@@ -72,9 +76,10 @@ class ExitStatus:
 @dataclass(slots=True)
 class RescuedChild:
     """The rescue of a child: ``in_progress`` are its jobs at its death; None while the rescue is
-    open."""
+    open. ``group``: how many ran together, if any of them may be the reason."""
 
     in_progress: list[str] | None = None
+    group: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +193,8 @@ def _certificate(death: Death) -> dict[str, object]:
         found["in_progress"] = ", ".join(jobs[:_MOST_JOBS]) + (f" and {more} more" * (more > 0))
         alone = is_solo(death.child.identity)
         what = _HINT_ALONE if alone else "each runs again alone"
+        if death.rescued and death.rescued.group > 1:
+            what = _HINT_GROUP
         found["hint"] = f"{what}; `forkq find JID` shows its crashes"
     if status.stack:
         found["stack"] = status.stack
@@ -242,6 +249,8 @@ class Deaths:
             return False
         rescued = self._rescued[child] = RescuedChild(None if child.queues else [])
         told, exiting = child.told, child.told.exiting
+        crash, begun = _of_units(child, crash)
+        rescued.group = 0 if crash is None else crash.group
         dead = DeadChild(
             identity=child.identity,
             queues=child.queues,
@@ -250,6 +259,7 @@ class Deaths:
             failed=told.beat.failed,
             errors=_failed_leases(child, suspects=False) if crash is None else {},
             last_begun=child.files.last_begun,
+            begun=begun,
             crashed=child.files.crashed_job,
             report=partial(self._note_rescue, child, rescued),
             shard=child.shard,
@@ -295,7 +305,8 @@ class Deaths:
     def _note_rescue(self, child: ChildHandle, rescued: RescuedChild, ended: Recovered) -> None:
         """Notes that the jobs of a dead child have gone back."""
         rescued.in_progress = [*(rescued.in_progress or ()), *ended.in_progress]
-        if ended.in_progress and child.slot.capsule is not None:
+        rescued.group = len(rescued.in_progress) if rescued.group else 0
+        if ended.in_progress and child.slot.capsule is not None and rescued.group <= 1:
             self._suspects_of.add(child.slot.capsule.name)
 
     def _rescue_dead(self, death: Death) -> bool:
@@ -312,6 +323,25 @@ class Deaths:
         """Whether the kernel killed it, not the master."""
         killed_by_master = child.frozen or child.killed
         return code == -signal.SIGKILL and not killed_by_master and self._oom.claim()
+
+
+def _of_units(
+    child: ChildHandle, crash: ProcessDeath | None
+) -> tuple[ProcessDeath | None, frozenset[int] | None]:
+    """What the death of a child with an event loop says of its jobs, and the numbers of those of
+    which it says it; None for these in another child.
+
+    A child that has ended itself did so in one of its threads: the job whose step the loop did, and
+    those of other threads, may be the reason, and no other. One that was killed, or in which a
+    thread crashed that runs no job, says so little of each that many are a group."""
+    begun = child.files.units_in_progress
+    if begun is None or crash is None:
+        return crash, begun
+    at_work = child.files.units_at_work & begun
+    knows_thread = crash.signal is None or child.files.crashed_job is not None
+    if at_work and knows_thread:
+        return crash, at_work
+    return replace(crash, group=len(begun)), begun
 
 
 def _failed_leases(child: ChildHandle, *, suspects: bool) -> dict[int, TimeLimit]:

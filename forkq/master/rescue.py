@@ -71,12 +71,13 @@ class DeadChild:
     """A child whose leases must go back to ``queues``. ``crash`` is None if its jobs get no crash
     record. ``processed`` and ``failed`` are the last counts that it reported to the master.
     ``errors``: why the jobs of some leases, by sequence number, have failed. ``last_begun``: the
-    highest sequence number of a lease whose job had begun; None if that is unknown. ``crashed``:
-    that of the job whose thread crashed, if that is known. ``report`` is called when its jobs have
-    gone back. ``shard``: where they are, if there are shards. ``leases``: how many it has at least,
-    as far as the master knows. ``counted_as``: how it has ended, for the totals; "" if that is
-    counted elsewhere. ``ran``: for how many seconds the jobs of its leases had run, by sequence
-    number, as far as that is known."""
+    highest number of a lease whose job had begun; None if that is unknown. ``begun``: the numbers
+    of those that may be the reason, or were in progress, if an event loop has noted them.
+    ``crashed``: that of the job whose thread crashed, if that is known. ``report`` is called when
+    its jobs have gone back. ``shard``: where they are, if there are shards. ``leases``: how many it
+    has at least, as far as the master knows. ``counted_as``: how it has ended, for the totals; ""
+    if that is counted elsewhere. ``ran``: for how many seconds the jobs of its leases had run, by
+    sequence number, as far as that is known."""
 
     identity: str
     queues: tuple[str, ...]
@@ -85,6 +86,7 @@ class DeadChild:
     failed: int = 0
     errors: Mapping[int, BaseException] = field(default_factory=dict)
     last_begun: int | None = None
+    begun: frozenset[int] | None = None
     crashed: int | None = None
     report: Callable[[Recovered], None] = field(default=lambda recovered: None, compare=False)
     shard: str = ""
@@ -250,6 +252,7 @@ class Rescue:
                 child.identity,
                 child.crash,
                 last_begun=child.last_begun,
+                begun=child.begun,
                 crashed=child.crashed,
                 ran=child.ran,
             )

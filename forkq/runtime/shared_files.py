@@ -91,6 +91,18 @@ class SharedFiles(NamedTuple):
         return deadlines.last_begun(self.deadlines)
 
     @property
+    def units_in_progress(self) -> frozenset[int] | None:
+        """The sequence numbers of the leases whose jobs are in progress, in a child whose event
+        loop takes units; None in another child."""
+        return deadlines.units_in_progress(self.deadlines)
+
+    @property
+    def units_at_work(self) -> frozenset[int]:
+        """The sequence numbers of those for which a thread of such a child does something at this
+        moment: the one whose step its loop does, and those of other threads."""
+        return deadlines.units_at_work(self.deadlines)
+
+    @property
     def next_deadline(self) -> float | None:
         """When the next job of the child is beyond its hard time limit (monotonic)."""
         return deadlines.next_deadline(self.deadlines)

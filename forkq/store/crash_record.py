@@ -23,6 +23,7 @@ from ..wire.marks import (
     KEY,
     SUSPECT,
     counted,
+    deaths_of_groups,
     deaths_of_trees,
     failure_in,
     is_suspect,
@@ -51,6 +52,8 @@ _LONGEST_SEQUENCE: Final = 20  # digits
 _LARGEST_WRAPPED: Final = 256 << 10
 # How many deaths of whole trees make a job that was in progress in each a suspect.
 _SUSPECT_TREES: Final = 2
+# And how many deaths in which many jobs ran together, of which any may be the reason.
+_SUSPECT_GROUPS: Final = 2
 # Where recover.lua puts a job: to the head of its queue, to the head or the tail of the queue's
 # suspects, or into the dead set. A number is when the job is due.
 REQUEUE: Final = "requeue"
@@ -65,8 +68,9 @@ class ProcessDeath:
     Python stack of the thread that crashed; ``jobs`` is how many jobs it had in progress;
     ``alone``: it was a solo child. In another child a job that has ended, or a thread of the app,
     may be the reason, even if one job only was in progress. ``of_tree``: its master died, too, or
-    its host is lost. ``beside``: other jobs ran beside the suspect of a solo child, which an
-    ordinary child was. ``ran``: for how many seconds the job had run."""
+    its host is lost. ``group``: how many ran together, of which any may be the reason; 0 if the
+    death says of each that it may be. ``beside``: other jobs ran beside the suspect of a solo
+    child, which an ordinary child was. ``ran``: for how many seconds the job had run."""
 
     signal: int | None = None
     exit: int | None = None
@@ -77,6 +81,7 @@ class ProcessDeath:
     jobs: int = 1
     alone: bool = False
     of_tree: bool = False
+    group: int = 0
     beside: bool = False
     ran: float | None = None
 
@@ -90,7 +95,7 @@ class ProcessDeath:
         """The crash record, as it stands in a payload: docs/wire.md, ``forkq``."""
         fields = {"signal": self.signal, "exit": self.exit, "rss": self.rss, "jobs": self.jobs}
         found = {"reason": self.reason, "uptime": self.uptime, "stack": self.stack}
-        found |= {"alone": self.alone, "tree": self.of_tree}
+        found |= {"alone": self.alone, "tree": self.of_tree, "group": self.group}
         known = {key: value for key, value in found.items() if value}
         if self.ran is not None:
             known["ran"] = round(self.ran, 3)
@@ -264,12 +269,16 @@ def _judge(job: Payload, options: Payload, queue: str, crash: ProcessDeath) -> s
 
 
 def _add(marks: dict[str, Any], crash: ProcessDeath, most: int) -> list[Any]:
-    """Adds the crash record, and makes the job a suspect, unless its whole tree died and that says
-    too little of it. Returns the records, the oldest first."""
+    """Adds the crash record, and makes the job a suspect, unless its whole tree died, or it ran
+    together with others, and that says too little of it. Returns the records, the oldest first."""
     found = marks.get("crashes")
     crashes = [*(found if type(found) is list else ()), crash.record()][-most:]
     marks["crashes"] = crashes
-    if not crash.of_tree or deaths_of_trees(crashes) >= _SUSPECT_TREES:
+    if crash.of_tree:
+        is_suspect_now = deaths_of_trees(crashes) >= _SUSPECT_TREES
+    else:
+        is_suspect_now = not crash.group or deaths_of_groups(crashes) >= _SUSPECT_GROUPS
+    if is_suspect_now:
         marks[SUSPECT] = True
     return crashes
 

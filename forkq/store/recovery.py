@@ -6,7 +6,7 @@ The master marks the job that it ends itself as failed in its lease first (``mar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
@@ -128,32 +128,36 @@ class Recovery:
         *,
         may_return: bool = False,
         last_begun: int | None = None,
+        begun: Collection[int] | None = None,
         crashed: int | None = None,
         ran: Mapping[int, float] = MappingProxyType({}),
     ) -> Steps[Recovered]:
         """Puts the owner's jobs back, those that had begun with a crash record. What it had leased
         ahead goes back unchanged: it has a higher sequence number than ``last_begun`` (None: it is
-        unknown). A solo child leases nothing ahead. If known, ``crashed`` is that of the job whose
-        thread crashed; ``ran``: for how many seconds jobs had run, by number. An owner that
-        ``may_return`` is perhaps only cut off from Redis. It finds a note of its lost leases
-        (child/heartbeat/lost_leases.py). After a failure the caller begins anew; the result
-        includes what its earlier tries did."""
+        unknown), or is not among ``begun``, if these are known. A solo child leases nothing ahead.
+        If known, ``crashed`` is that of the job whose thread crashed; ``ran``: for how many seconds
+        jobs had run, by number. An owner that ``may_return`` is perhaps only cut off from Redis. It
+        finds a note of its lost leases (child/heartbeat/lost_leases.py). After a failure the caller
+        begins anew; the result includes what its earlier tries did."""
         progress = self._progress.setdefault(identity, _Progress())
         yield from self._look_for_burials(progress)
         listed = yield from self.list_all(queues, identity)
         alone = is_solo(identity) and not crash.beside
         latest = None if is_solo(identity) else last_begun
-        begun = _begun((lease for _, leases in listed for lease in leases), latest)
-        progress.in_progress = max(progress.in_progress, len(begun))
-        crash = replace(crash, jobs=progress.in_progress, alone=alone)
-        progress.deadly |= _deadly_classes(begun.values(), crash, crashed)
-        moves_of = partial(self._moves, begun=begun, of_owner=crash, ran=ran)
+        known = None if is_solo(identity) else begun
+        found = _begun((lease for _, leases in listed for lease in leases), latest, known)
+        progress.in_progress = max(progress.in_progress, len(found))
+        jobs = progress.in_progress
+        group = jobs if crash.group and jobs > 1 and not alone else 0
+        crash = replace(crash, jobs=jobs, alone=alone, group=group)
+        progress.deadly |= _deadly_classes(found.values(), crash, crashed)
+        moves_of = partial(self._moves, begun=found, of_owner=crash, ran=ran)
         yield from self._move_each(listed, identity, moves_of, _NOTE_TTL if may_return else 0)
         held, refusal = yield from self._count_deaths(sorted(progress.deadly), identity)
         del self._progress[identity]
-        jobs = [_with_run_time(lease, ran) for lease in begun.values()]
+        names = [_with_run_time(lease, ran) for lease in found.values()]
         damaged = sorted(key.decode("utf-8", "replace") for key in progress.damaged)
-        return Recovered(progress.moved, progress.buried, jobs, held, refusal, damaged)
+        return Recovered(progress.moved, progress.buried, names, held, refusal, damaged)
 
     def _count_deaths(self, names: Sequence[str], identity: str) -> Steps[tuple[list[str], str]]:
         """Counts the death for each of the classes. Returns those that are held from now on, and
@@ -328,8 +332,13 @@ class Recovery:
             connection.call("SADD", keys.processes, identity)
 
 
-def _begun(leases: Iterable[Lease], last: int | None) -> dict[bytes, Lease]:
-    """The leases whose jobs had begun, by name: all up to the sequence number ``last``."""
+def _begun(
+    leases: Iterable[Lease], last: int | None, known: Collection[int] | None
+) -> dict[bytes, Lease]:
+    """The leases whose jobs had begun, by name: those that are ``known``, or all up to the sequence
+    number ``last``."""
+    if known is not None:
+        return {lease.name: lease for lease in leases if lease.sequence in known}
     return {lease.name: lease for lease in leases if last is None or lease.sequence <= last}
 
 

@@ -102,6 +102,13 @@ def deaths_of_trees(crashes: list[Any]) -> int:
     return len([one for one in found if _is_recent(one)])
 
 
+def deaths_of_groups(crashes: list[Any]) -> int:
+    """How many of a job's crashes are recent deaths of a process in which it ran together with many
+    others, of which any may have been the reason."""
+    found = [one for one in crashes if type(one) is dict and type(one.get("group")) is int]
+    return len([one for one in found if _is_recent(one)])
+
+
 def needs_sole(marks: object) -> bool:
     """Whether the job is a suspect beside which no other one of its tree may run: it was in
     progress when a whole tree died."""

@@ -18,6 +18,7 @@ from tests.process.shared import (
     payloads,
     push,
     push_many,
+    suspects,
     wait_settled,
     waiting,
     workers,
@@ -201,6 +202,51 @@ def test_middleware_that_calls_the_job_is_refused_at_boot_by_name(
     forkq = tree(redis_server, app=app, config=config, ready=False)
     assert forkq.wait() == 3
     forkq.wait_log("server middleware [a-z.]*stopwatch runs jobs by call")
+
+
+@pytest.mark.parametrize("how", ["Segfault", "Exit"])
+def test_a_job_that_ends_its_process_is_the_only_suspect(
+    start: Any, redis_server: Server, redis: Redis, journal: Journal, tmp_path: Path, how: str
+) -> None:
+    """Its step was the one that the loop did. The others go back unmarked, and run again together;
+    it runs alone, and its third death alone buries it."""
+    door = tmp_path / "door"
+    jids = push_many(redis_server, "Gate", [[str(door)]] * 100)
+    start()
+    journal.wait("begin", jids)
+    bad = push(redis_server, how, *([3] if how == "Exit" else []))
+    wait_until(lambda: redis.zcard("dead") == 1, what="its burial", deadline=60)
+    [dead] = payloads(redis, "dead")
+    assert dead["jid"] == bad
+    assert [crash.get("alone", False) for crash in dead["forkq"]["crashes"]] == [False, *[True] * 3]
+    assert sorted(leased(redis)) == sorted(jids)
+    values: Any = redis.hvals("{queue:default}:inflight")
+    assert not any(b"crashes" in value for value in values)
+    door.touch()
+    wait_settled(redis)
+
+
+def test_the_second_kill_with_the_same_jobs_makes_them_suspects(
+    start: Any, redis_server: Server, redis: Redis, journal: Journal, tmp_path: Path
+) -> None:
+    """The first one says too little of each of them. What was in progress only once is none."""
+    door = tmp_path / "door"
+    jids = push_many(redis_server, "Gate", [[str(door)]] * 30)
+    tree = start()
+    journal.wait("begin", jids)
+    workers(tree)[0].kill()
+    wait_until(lambda: len(journal.lines("begin")) == 60, what="their second runs")
+    later = push_many(redis_server, "Gate", [[str(door)]] * 5)
+    journal.wait("begin", later)
+    assert suspects(redis) == []
+    tree.wait_log("any of them may be the reason")
+    workers(tree)[0].kill()
+    wait_until(lambda: len(suspects(redis)) > 0, what="suspects")
+    door.touch()
+    wait_settled(redis)
+    assert Counter(line.jid for line in journal.lines("end")) == Counter([*jids, *later])
+    alone = {line.jid for line in journal.lines("begin")[65:]} - set(later)
+    assert alone == set(jids)
 
 
 def test_a_stop_cancels_what_runs_and_returns_it_to_the_head_in_order(
