@@ -19,9 +19,10 @@ _WORD: Final = 8  # bytes
 # How much of the innermost calls of an overdue job the record of its failure has.
 _LONGEST_TEXT: Final = 512
 _PLACE: Final = 3 * _WORD + _LONGEST_TEXT  # bytes
-# A place that a dead processor has left is not used again. One is for the suspects that the child
-# runs where no solo child can boot: of each third of the places the last one, or the last two.
-_SPARE: Final = 17
+# A place that a dead processor has left is not used again. One is for the event loop, one for the
+# suspects that the child runs where no solo child can boot: of each third of the places the last
+# one, or the last two.
+_SPARE: Final = 18
 # In the last place, as long as each processor has places in which it notes its begins; else 0. The
 # second one, if an event loop notes the units that it runs, too.
 _NOTES_BEGINS: Final = 1

@@ -16,6 +16,8 @@ from forkq.runtime.deadlines import (
     next_deadline,
     overdue,
     run_times,
+    units_at_work,
+    units_in_progress,
 )
 from tests.support.waiting import wait_until
 
@@ -147,6 +149,31 @@ def test_the_suspect_that_an_ordinary_child_runs_has_places_of_its_own(file: int
         suspects.start_cells()
         suspects.clear(suspects.add(31.0, 901))
     assert last_begun(file) == 3
+
+
+def test_an_event_loop_notes_its_units_and_whose_step_it_does(file: int) -> None:
+    table = DeadlineTable(file, 4)
+    assert units_in_progress(file) is None, "no event loop takes units"
+    units, (of_thread, _) = table.unit_cells(3), table.start_cells()
+    first, second = units.note(11, 5.0), units.note(12, 6.0)
+    of_thread[1], of_thread[0] = 2**47 + 1, 13
+    table.note_loop(2**47 + 2)
+    assert units_in_progress(file) == frozenset({11, 12, 13})
+    assert units_at_work(file) == {13}
+    table.step_cells[0] = 12
+    assert units_at_work(file) == {12, 13}
+    assert begun_in(file, 2**47 + 2) == 12
+    assert run_times(file, 10.0, suspects=False)[11] == 5.0
+    units.clear(first)
+    units.clear(second)
+    assert units_in_progress(file) == frozenset({13})
+
+
+def test_units_beyond_the_places_are_not_noted(file: int) -> None:
+    units = DeadlineTable(file, 2).unit_cells(2)
+    assert [units.note(number, 1.0) for number in (1, 2, 3)][2] == -1
+    units.clear(-1)
+    assert units_in_progress(file) == frozenset({1, 2})
 
 
 def test_a_child_of_older_code_does_not_tell(file: int) -> None:
