@@ -48,6 +48,7 @@ from .registry import (
     DISCARD,
     KILL,
     DeathHandler,
+    DuplicateHandler,
     ErrorContext,
     ErrorHandler,
     Event,
@@ -55,6 +56,7 @@ from .registry import (
     RetryIn,
     on,
     on_death,
+    on_duplicate,
     on_error,
 )
 from .store.route import replicated
@@ -78,6 +80,7 @@ __all__ = [
     "DeathHandler",
     "Discard",
     "Duplicate",
+    "DuplicateHandler",
     "ErrorContext",
     "ErrorHandler",
     "Event",
@@ -119,6 +122,7 @@ __all__ = [
     "middleware",
     "on",
     "on_death",
+    "on_duplicate",
     "on_error",
     "push_outcome",
     "replicated",

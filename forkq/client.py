@@ -355,10 +355,12 @@ class Client:
 
     def _write_later(self, jobs: Sequence[EncodedJob]) -> None:
         """Writes jobs that have waited for a commit. Their jids were returned before: so what is a
-        duplicate is logged."""
-        found = self._write([_enqueued_now(job) for job in jobs])
-        for jid, holder in found.items():
-            _log.warning("job %s is a duplicate, and was not pushed: job %s waits", jid, holder)
+        duplicate is logged, and told to the handlers of the app."""
+        sent = [_enqueued_now(job) for job in jobs]
+        found = self._write(sent)
+        for job in sent if found else ():
+            if job.jid in found:
+                registry.tell_duplicate(job.jid, job.payload, found[job.jid])
 
     def _write(self, jobs: Sequence[EncodedJob], route: Route | None = None) -> dict[str, str]:
         """Pushes the jobs to the server at the end of ``route``: that of this client by default.

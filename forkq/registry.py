@@ -6,6 +6,7 @@ Only registered jobs run. A name in a payload is looked up here and never import
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ Payload: TypeAlias = "dict[str, Any]"
 RetryIn: TypeAlias = "Callable[[int, BaseException, Payload], Any]"
 Exhausted: TypeAlias = "Callable[[Payload, BaseException], Any]"
 DeathHandler: TypeAlias = "Callable[[Payload, BaseException], Any]"
+DuplicateHandler: TypeAlias = "Callable[[Payload, str], Any]"
 ErrorContext: TypeAlias = "dict[str, Any]"
 ErrorHandler: TypeAlias = "Callable[[BaseException, ErrorContext], Any]"
 
@@ -125,8 +127,10 @@ _jobs: dict[str, JobSpec] = {}
 # The names of the jobs that are defined with a time limit.
 with_time_limit: set[str] = set()
 periodic: dict[str, PeriodicSpec] = {}
+_log: Final = logging.getLogger("forkq")
 _events: dict[Event, list[EventHandler]] = {name: [] for name in EVENTS}
 death_handlers: list[DeathHandler] = []
+duplicate_handlers: list[DuplicateHandler] = []
 error_handlers: list[ErrorHandler] = []
 # What integrations put around each hook and handler: a Flask app context, a database session.
 around_hooks: list[Callable[[], AbstractContextManager[object]]] = []
@@ -274,6 +278,29 @@ def on_death(handler: Handler) -> Handler:
     check_hook(handler, "the death handler", "job", "exception")
     death_handlers.append(handler)
     return handler
+
+
+def on_duplicate(handler: Handler) -> Handler:
+    """Decorator: calls ``handler(job, holder)`` in the process that pushes, when a unique job that
+    has waited for a commit is a duplicate: it was not pushed, though its jid was returned before.
+    ``holder`` is the jid of the job that has its lock. What the handler raises is logged."""
+    check_hook(handler, "the duplicate handler", "job", "holder")
+    duplicate_handlers.append(handler)
+    return handler
+
+
+def tell_duplicate(jid: str, payload: bytes, holder: str) -> None:
+    """Logs that the job of a push was not pushed, and calls the handlers for that."""
+    _log.warning("job %s is a duplicate, and was not pushed: job %s waits", jid, holder)
+    if not duplicate_handlers:
+        return
+    from .features.marked import readable  # noqa: PLC0415 - most apps have no such handler
+
+    for handler in duplicate_handlers:
+        try:
+            call_hook(handler, readable(payload), holder)
+        except Exception:  # noqa: BLE001 - code of the app; it is logged
+            _log.exception("the handler of a duplicate has failed: job %s", jid)
 
 
 def on_error(handler: Handler) -> Handler:

@@ -125,6 +125,11 @@ def enqueued(payload: bytes, at: float, *, after: float) -> bytes:
     return dumps(job)
 
 
+def readable(payload: bytes) -> Payload:
+    """The job of a push that Redis has not stamped: its expiry is 0, if it has one."""
+    return loads(payload.replace(expire.MOMENT, b"0"))
+
+
 def outcome_at_start(needs: dict[str, Any], at: float) -> EndOutcome | None:
     """How the job ends instead of being run at ``at``, epoch seconds; None if it is run."""
     return "expired" if expire.is_over(needs, at) else None

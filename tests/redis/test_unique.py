@@ -156,6 +156,39 @@ def test_what_waits_for_a_commit_may_turn_out_to_be_a_duplicate(
     assert f"job {later} is a duplicate, and was not pushed: job {holder} waits" in caplog.text
 
 
+def test_a_duplicate_that_has_waited_for_a_commit_is_told_to_the_app(
+    client: forkq.Client,
+    redis: Redis,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A handler that fails keeps the next one from nothing, and the commit neither."""
+    monkeypatch.setattr(registry, "duplicate_handlers", [])
+    told: list[tuple[Any, ...]] = []
+
+    @forkq.on_duplicate
+    def fail(job: forkq.Payload, holder: str) -> None:
+        raise ValueError("no")
+
+    @forkq.on_duplicate
+    def note(job: forkq.Payload, holder: str) -> None:
+        told.append((job["jid"], job["args"], holder))
+
+    waiting: list[Any] = []
+    job = index(expires_in=50)
+    other = client.push_later(job.payload(8), waiting.append)
+    later = client.push_later(job.payload(7), waiting.append)
+    first = job.perform_async(7)
+    for send in waiting:
+        send()
+    assert told == [(later, [7], first)]
+    assert "the handler of a duplicate has failed" in caplog.text
+    assert redis.llen(QUEUE) == 2
+    assert other != first
+    with pytest.raises(forkq.ForkqError, match="the duplicate handler"):
+        forkq.on_duplicate(lambda: None)
+
+
 def test_all_pushes_of_a_transaction_are_unique_at_its_commit(
     client: forkq.Client, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,6 +51,7 @@ _TYPES: Final = {
     "RetryIn": "the hook `retry_in`",
     "Exhausted": "the hook `retries_exhausted`",
     "DeathHandler": "what `on_death` takes",
+    "DuplicateHandler": "what `on_duplicate` takes",
     "ErrorHandler": "what `on_error` takes",
     "ErrorContext": "the second argument of an error handler",
     "Event": "what `on` takes",

@@ -150,7 +150,7 @@ def nightly() -> None: ...
     ),
     Task(
         "Hear of events, failures and deaths",
-        ("forkq.on", "forkq.on_death", "forkq.on_error"),
+        ("forkq.on", "forkq.on_death", "forkq.on_duplicate", "forkq.on_error"),
         """\
 import forkq
 
@@ -162,6 +162,11 @@ def connect() -> None: ...
 @forkq.on_death
 def page_somebody(job: forkq.Payload, error: BaseException) -> None:
     print("given up:", job["class"], error)
+
+
+@forkq.on_duplicate  # of a job that has waited for a commit
+def note(job: forkq.Payload, holder: str) -> None:
+    print("not pushed:", job["jid"], "in favour of", holder)
 
 
 @forkq.on_error
