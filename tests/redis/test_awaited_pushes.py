@@ -455,6 +455,30 @@ def test_a_server_that_hangs_ends_each_push_in_time_and_the_loop_goes_on(
     assert ticks[0] >= 5
 
 
+def test_more_than_the_socket_takes_is_written_when_it_takes_more(
+    own_server: Server, run: Any
+) -> None:
+    """Behind another push that is under way, as what a turn of the loop sends together."""
+    client = Client(own_server.url)
+    rows = [["x" * 20_000]] * 500
+
+    async def main() -> int:
+        await client.apush(JOB)
+        own_server.pause()
+        first = asyncio.create_task(client.apush(JOB))
+        await turns(3)
+        tasks = [asyncio.create_task(client.apush_bulk({**JOB, "args": rows})) for _ in range(2)]
+        await turns(100)
+        own_server.resume()
+        assert await first
+        jids = [*await tasks[0], *await tasks[1]]
+        await client.aclose()
+        return len(set(jids))
+
+    assert run(main()) == 1000
+    assert own_server.client().llen("queue:default") == 1002
+
+
 def test_the_next_push_connects_again_after_a_restart(own_server: Server, run: Any) -> None:
     client = Client(own_server.url)
 

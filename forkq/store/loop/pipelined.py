@@ -186,7 +186,8 @@ class PipelinedConnection:
             self._write_rest()
             if self._rest and self.is_open:
                 loop = asyncio.get_running_loop()
-                self._context.run(loop.add_writer, self._raw.fileno(), self._go_on_writing)
+                # A context of its own: this may be a callback, and run in ``_context``.
+                Context().run(loop.add_writer, self._raw.fileno(), self._go_on_writing)
 
     def _go_on_writing(self) -> None:
         self._write_rest()
