@@ -7,7 +7,6 @@ the code and of the file in Redis. The leader's clock runs no app code; it reads
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta, tzinfo
 from typing import TYPE_CHECKING, Any, Final, TypeGuard, TypeVar
 
@@ -15,6 +14,7 @@ from . import registry
 from .errors import InvalidJob, InvalidSchedule, UnknownJob, nearest
 from .job import FunctionJob, Job
 from .registry import JobSpec, PeriodicSpec
+from .values import replace
 from .wire.payload import DEFAULT_QUEUE, KEY, check_bounds, dumps
 from .wire.validation import OPTIONS, placed
 

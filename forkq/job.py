@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial, update_wrapper
 from types import FrameType
 from typing import (
@@ -37,6 +36,7 @@ from .job_methods import (
 )
 from .push import CALLS_ELSEWHERE, OPTIONS_ELSEWHERE, Parameters, Pusher
 from .registry import ASYNC, ASYNC_GENERATOR, GENERATOR, DefinedAt, JobSpec
+from .values import replace
 from .wire.validation import OPTIONS, with_options
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ import inspect
 import logging
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, TypeVar
+
+import msgspec
 
 from .errors import ForkqError, InvalidSchedule, UnknownJob
 
@@ -43,8 +44,7 @@ KILL: Final = Verdict("KILL")
 """Returned by ``retry_in``: the job is not retried, and goes to the dead set at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class DefinedAt:
+class DefinedAt(msgspec.Struct, frozen=True):
     """The line of a definition. ``run`` is the ``__spec__`` of its module: each run of the module's
     code has one of its own, so a reload makes a new one."""
 
@@ -58,8 +58,7 @@ class DefinedAt:
         return self.run is other.run and self.file == other.file and self.line != other.line
 
 
-@dataclass(frozen=True, slots=True)
-class JobSpec:
+class JobSpec(msgspec.Struct, frozen=True):
     """One registered job. ``make`` takes a CurrentJob and returns the function to call with the
     arguments; ``options`` are the default keys of its payloads; ``retry_on``, if it is not empty,
     are the only errors after which it is tried again, ``discard_on`` those that drop it; ``where``
@@ -70,7 +69,7 @@ class JobSpec:
 
     name: str
     make: Callable[[Any], Callable[..., Any]]
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = msgspec.field(default_factory=dict)
     retry_in: RetryIn | None = None
     retries_exhausted: Exhausted | None = None
     retry_on: tuple[type[BaseException], ...] = ()
@@ -79,7 +78,7 @@ class JobSpec:
     arity: tuple[int, float] = (0, float("inf"))
     module: str = ""
     parameters: tuple[str, ...] = ()
-    defaults: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = msgspec.field(default_factory=dict)
     place: DefinedAt | None = None
     is_async: bool = False
     is_iterable: bool = False
@@ -110,8 +109,7 @@ class JobSpec:
         return bool(self.options.get("secret"))
 
 
-@dataclass(frozen=True, slots=True)
-class PeriodicSpec:
+class PeriodicSpec(msgspec.Struct, frozen=True):
     """One periodic job of the app: ``entry`` is its Entry (cron/entry.py, not imported here: it is
     not light); ``job`` is what it pushes, ``target`` the decorated job class or function;
     ``has_zone``: whether the definition names a time zone."""

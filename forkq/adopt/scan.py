@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any, Final
+
+import msgspec
 
 from .celery_words import CELERY
 from .dramatiq_words import DRAMATIQ
@@ -37,8 +38,7 @@ _WIDTH: Final = 76
 _DOCS: Final = "https://github.com/forkq/forkq/blob/main/docs/"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ToMigrate:
+class ToMigrate(msgspec.Struct, frozen=True, order=True):
     """One place to change: where, what is there, and a sentence for each word of it."""
 
     file: str
@@ -49,7 +49,10 @@ class ToMigrate:
 
     def as_dict(self) -> dict[str, Any]:
         """The place for --json."""
-        return {**asdict(self), "instead": [_with_addresses(each) for each in self.instead]}
+        return {
+            **msgspec.structs.asdict(self),
+            "instead": [_with_addresses(each) for each in self.instead],
+        }
 
     def __str__(self) -> str:
         lines = (f"    {_with_addresses(sentence)}" for sentence in self.instead)

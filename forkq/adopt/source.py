@@ -5,25 +5,24 @@ from __future__ import annotations
 import ast
 import tokenize
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from .words import Words
 
 _LEFT_OUT: Final = frozenset({"__pycache__", "node_modules", "site-packages", "venv"})
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(msgspec.Struct, frozen=True):
     """One file that could be parsed."""
 
     path: Path
     tree: ast.Module
 
 
-@dataclass(frozen=True, slots=True)
-class Skipped:
+class Skipped(msgspec.Struct, frozen=True):
     """One file that could not be parsed, and why."""
 
     path: Path

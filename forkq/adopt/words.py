@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class Words:
+class Words(msgspec.Struct, frozen=True):
     """One library. ``packages`` are those whose import shows that it is used. Each mapping is from
     a word to the sentence that says what to do:
 
@@ -26,9 +26,9 @@ class Words:
     job_calls: Mapping[str, str]
     keywords: Mapping[str, str]
     names: Mapping[str, str]
-    owned: Mapping[str, str] = field(default_factory=dict)
-    results: Mapping[str, str] = field(default_factory=dict)
+    owned: Mapping[str, str] = msgspec.field(default_factory=dict)
+    results: Mapping[str, str] = msgspec.field(default_factory=dict)
     makers: frozenset[str] = frozenset()
-    bound: Mapping[str, str] = field(default_factory=dict)
-    settings: Mapping[str, str] = field(default_factory=dict)
+    bound: Mapping[str, str] = msgspec.field(default_factory=dict)
+    settings: Mapping[str, str] = msgspec.field(default_factory=dict)
     setting_prefix: str = ""

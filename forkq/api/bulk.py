@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, islice
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -14,6 +14,7 @@ from ..features.effects import packed
 from ..features.marked import effects_in
 from ..servers import Server, Servers, first_found
 from ..store.scripts import JOBS_RESTORE
+from ..values import replace
 from ..wire.times import now
 from .changes import (
     DELETED,

@@ -6,7 +6,7 @@ from __future__ import annotations
 import difflib
 import time
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -16,6 +16,7 @@ from ..cron.history import Event
 from ..errors import ForkqError, InvalidSchedule, MalformedPayload
 from ..servers import Server
 from ..store.process_info import running_services
+from ..values import replace
 from ..wire.payload import bounded
 from ..wire.times import seconds
 

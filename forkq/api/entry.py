@@ -7,13 +7,14 @@ import math
 import struct
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from ..errors import MalformedPayload
 from ..servers import Server
 from ..store.find_job import Found, Location
+from ..values import replace
 from ..wire.keys import new_secret
 from ..wire.marks import KEY, is_suspect
 from ..wire.parameters import JobParameters

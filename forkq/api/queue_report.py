@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from ..limits.patterns import matches_any
 from ..servers import Server
 from ..store.damage import is_damaged, remedy
 from ..units import format_moment, plural
+from ..values import replace
 from ..wire.keys import Keys
 from ..wire.lease import SILENT
 from .door import server as default_server

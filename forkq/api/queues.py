@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
 
@@ -12,6 +12,7 @@ from ..limits.patterns import decoded_names, is_pattern
 from ..limits.rate_text import capacity, rate_text
 from ..limits.rules import Rate, Rulebook, Rules
 from ..servers import Server
+from ..values import replace
 from ..wire.keys import Keys
 from .door import OnServer
 from .door import server as default_server

@@ -6,7 +6,7 @@ import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -15,6 +15,7 @@ import msgspec
 from ..errors import MalformedPayload
 from ..servers import Server, Servers, first_found
 from ..store.find_job import Found
+from ..values import replace
 from ..wire.lease import RECORD_TTL, Progress
 from ..wire.payload import bounded, loads, loads_head
 from ..wire.times import seconds

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, TypedDict
+
+import msgspec
 
 from .. import default_client, middleware
 from ..config.capsule import SETTLING_THREADS, Capsule
@@ -71,8 +72,7 @@ if TYPE_CHECKING:
 AnyManager: TypeAlias = Manager | AsyncManager
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
+class Parts(msgspec.Struct, frozen=True):
     """What the child's main loop drives. ``runs`` are the runs of suspects, in a child that runs
     some."""
 

@@ -14,9 +14,10 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+
+import msgspec
 
 from ..config.capsule import Capsule
 from ..store.connection import RedisConnection
@@ -217,8 +218,7 @@ class FetchTurn:
         return True
 
 
-@dataclass(frozen=True, slots=True)
-class FetchParts:
+class FetchParts(msgspec.Struct, frozen=True):
     """What fetches for a child, what processors take from, and how jobs end."""
 
     ends: Ends

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from functools import partial
 from importlib.util import find_spec
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import click
+import msgspec
 
 from ..api import Filter, Outcome
 from ..api.changes import MOST_UNDONE, UNDO_TIME
@@ -19,6 +20,7 @@ from ..errors import ServerUnavailable
 from ..runtime.exit_codes import INTERRUPTED
 from ..screens.features.locks import without_locks
 from ..units import plural
+from ..values import replace
 from .options import finds_redis, json_option
 from .output import as_json, echo
 
@@ -127,8 +129,7 @@ def acts(command: Command) -> Command:
     return command
 
 
-@dataclass(frozen=True, slots=True)
-class How:
+class How(msgspec.Struct, frozen=True):
     """How an action is to be done, by the options of ``acts``. It acts on ``most`` jobs at most."""
 
     dry_run: bool = False
@@ -137,8 +138,7 @@ class How:
     wants_json: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
+class Action(msgspec.Struct, frozen=True):
     """What is done: ``verb`` and ``done`` are its name ("retry", "enqueued"), ``jobs`` what it is
     about ("dead job"). ``run`` is a method of the API, such as ``JobSet.retry_all``. ``loss`` says,
     for a number of jobs, what goes for good because of them; "" if nothing does."""

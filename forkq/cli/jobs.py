@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
 from typing import Any, Final, Protocol, TypeVar
 
 import click
+import msgspec
 
 from .. import api
 from ..api import DeadSet, Filter, JobEntry, Outcome, Queue, RetrySet, ScheduledSet
@@ -21,6 +21,7 @@ from ..screens.job_acts import loss_of_dead_jobs
 from ..screens.jobs import JOBS, JobLine, of_entries
 from ..servers import Server
 from ..store.find_job import Location
+from ..values import replace
 from ..wire.printable import shown_name
 from .bulk import Action, Clearable, How, acts, cleared, clears, perform
 from .find import print_job
@@ -116,8 +117,7 @@ class JobSource(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class JobPlace:
+class JobPlace(msgspec.Struct, frozen=True):
     """Where the jobs of a group of commands are. ``one`` is such a job ("dead job")."""
 
     location: Location
@@ -130,8 +130,7 @@ class JobPlace:
         return JOBS[self.location].empty.brief if where == EVERY else f"no {self.one} matches"
 
 
-@dataclass(frozen=True, slots=True)
-class Verb:
+class Verb(msgspec.Struct, frozen=True):
     """An action: its name, what has happened then, the method of ``JobSource`` that does it.
     ``always``: the arguments of each call. ``options`` are for the method too."""
 
@@ -139,7 +138,7 @@ class Verb:
     done: str
     method: str
     help: str
-    always: dict[str, Any] = field(default_factory=dict)
+    always: dict[str, Any] = msgspec.field(default_factory=dict)
     options: tuple[Callable[[Any], Any], ...] = ()
     asks_for_one: bool = False
 

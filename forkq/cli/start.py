@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
@@ -56,6 +55,7 @@ from ..store.recovery import Recovery
 from ..store.refusals import failure, refuses
 from ..store.server_check import check_files, check_rights
 from ..store.unserved_queues import finish
+from ..values import replace
 from ..wire.keys import Keys
 from ..wire.redis_url import EMBEDDED, redacted_url, speaks_tls
 from .options import Command, configuration, runs_tree

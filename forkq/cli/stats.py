@@ -8,7 +8,7 @@ no job and no heartbeat costs Redis more.
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any, Final
 
 import click
@@ -19,6 +19,7 @@ from ..errors import ForkqError
 from ..limits.patterns import is_pattern
 from ..screens import queues as screen
 from ..store.damage import about
+from ..values import replace
 from .options import WholeNumber, configuration, connected, finds_redis, json_option
 from .output import as_json, echo, facts, printed, table
 

@@ -8,7 +8,6 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +23,7 @@ from ..doctor.finding import listed
 from ..errors import ConfigError, ForkqError, NotRunning
 from ..master.pidfile import lives, running_master
 from ..units import format_size
+from ..values import replace
 from ..wire.printable import last_line
 from .options import configuration, finds_master, json_option
 from .output import as_json, echo, table

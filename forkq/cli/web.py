@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from ..config.web_table import address_of
 from ..default_client import use
 from ..errors import ForkqError, install
 from ..runtime import log
+from ..values import replace
 from ..wire.redis_url import redacted_url
 from .options import configuration, finds_redis, flag_of
 from .output import echo

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+import msgspec
 
 from ..errors import InvalidJob, MalformedPayload
 from ..features.effects import name_of, packed
@@ -29,8 +30,7 @@ _BURIED: Final = 0
 _EXPIRED: Final = -1
 
 
-@dataclass(slots=True)
-class DueSet:
+class DueSet(msgspec.Struct):
     """One of the two sets, as it was when last read: ``batch`` is what to move next (a member, or
     rank, length and beginning of a large one), ``later`` when the first job after the batch is due
     (epoch seconds; None: there is none)."""
@@ -45,8 +45,7 @@ class DueSet:
         return 0.0 if self.batch else self.later
 
 
-@dataclass(slots=True)
-class DueJobMover:
+class DueJobMover(msgspec.Struct):
     """Moves due jobs on one connection, in batches, and each set's in order of time.
 
     ``names`` are the sets; by default both. ``on_damaged_queues`` is called with the queues whose
@@ -57,7 +56,7 @@ class DueJobMover:
     connection: RedisConnection
     names: tuple[str, ...] = ()
     on_damaged_queues: Callable[[Sequence[str]], None] = lambda queues: None
-    sets: tuple[DueSet, ...] = field(init=False)
+    sets: tuple[DueSet, ...] = ()
     _watch: bool = False
 
     def __post_init__(self) -> None:
@@ -124,8 +123,7 @@ class DueJobMover:
         return names, arguments
 
 
-@dataclass(frozen=True, slots=True)
-class _Move:
+class _Move(msgspec.Struct, frozen=True):
     """Where a due job goes: to a ``queue``, or to its suspects (``alone``); without one it is
     buried, unless it has ``expired``: then it is that job. ``rank``, ``member`` and ``payload`` are
     arguments of due_jobs.lua."""

@@ -11,8 +11,9 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import msgspec
 
 from ..limits.patterns import decoded_names
 from ..runtime.liveness import liveness_of, pid_scope, pid_scope_of
@@ -61,8 +62,7 @@ _MOST_FORGOTTEN: Final = 1000  # names of queues that one sweep forgets
 Monotonic: TypeAlias = "Callable[[], float]"
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
+class Owner(msgspec.Struct, frozen=True):
     """A process that holds leases in ``queues``. ``process_ref`` and ``master_ref`` say where it
     and its master run ("" if it has not said so), ``expires`` in how many seconds its record
     expires (None: it is missing)."""

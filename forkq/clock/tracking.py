@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from ..store.connection import Command, RedisConnection
 from ..wire.password_source import PasswordSource
@@ -14,8 +14,7 @@ def tracked(command: Command, watch: bool) -> list[Command]:
     return [("CLIENT", "CACHING", "YES"), command] if watch else [command]
 
 
-@dataclass(frozen=True, slots=True)
-class ChangedKeys:
+class ChangedKeys(msgspec.Struct, frozen=True):
     """Which keys have changed; ``all_keys``: the server reports all as changed (FLUSHALL)."""
 
     keys: frozenset[bytes] = frozenset()

@@ -6,8 +6,9 @@ Used by ``load`` only. Which keys there are is declared in ``config``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from ..errors import nearest
 from .expand import expanded, mentions_variable, variables_in
@@ -27,8 +28,7 @@ from .schema import (
 from .settings import ConfigProblems, Origin, Setting, Settings
 
 
-@dataclass(slots=True)
-class Checker:
+class Checker(msgspec.Struct):
     """Checks every value, in force or not. Of one with ``${VAR}`` in it only the spelling can be
     checked here: its variables are expanded when it turns out to be in force.
 
@@ -38,7 +38,7 @@ class Checker:
     file: Path | None
     root: Table
     problems: ConfigProblems
-    variables: set[str] = field(default_factory=set)
+    variables: set[str] = msgspec.field(default_factory=set)
 
     def table(self, keys: Table, value: object, path: KeyPath = ()) -> Settings:
         """The settings that are right in ``value``, a table with these ``keys``. What is wrong is

@@ -9,7 +9,7 @@ made of it. A new table of the file is one more line in ``TABLES`` and one more 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Final, Literal, NamedTuple
 
@@ -18,6 +18,7 @@ from msgspec import Meta
 from ..cron.entry import Entry
 from ..errors import no_such_shard
 from ..limits.rules import Rulebook
+from ..values import replace
 from ..wire.password_source import PasswordSource
 from ..wire.payload import DEEPEST, LARGEST, MAX_NESTING, MAX_SIZE
 from ..wire.redis_url import checked_url

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from ..cron.entry import Entry
 from ..limits.rate_text import rate_text
@@ -23,8 +24,7 @@ from .settings import DEFAULT, Origin
 from .spread import parts_by_queue
 
 
-@dataclass(frozen=True, slots=True)
-class Effective:
+class Effective(msgspec.Struct, frozen=True):
     """One key of forkq.toml, its value, ready for JSON and without passwords, and its origin."""
 
     key: str

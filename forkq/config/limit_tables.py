@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -17,6 +16,7 @@ from ..errors import ConfigError, nearest
 from ..limits.patterns import is_pattern
 from ..limits.rate_text import EXPECTED, parse_rate
 from ..limits.rules import HIGHEST_LIMIT, Rate, Rulebook, Rules
+from ..values import replace
 from .capsule import BRACKETS, Capsule, check_queue
 from .schema import Each, Either, Key, shown_path
 from .settings import Origin

@@ -7,15 +7,15 @@ that what is wrong in it is told as an error of the configuration.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from ..errors import ConfigError, configuration
 
 
-@dataclass(frozen=True, slots=True)
-class Provided:
+class Provided(msgspec.Struct, frozen=True):
     """``place`` is what messages call it. ``read`` returns a document as forkq.toml has it; an
     empty one leaves the word to forkq.toml. ``app`` is what children load before the rest.
     ``command`` is how a test starts the project, for what it names as the app ("" if it names

@@ -12,7 +12,7 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast, get_args, get_origin, get_type_hints
 
@@ -20,6 +20,7 @@ import msgspec
 from msgspec import Meta
 
 from ..errors import ConfigError, nearest
+from ..values import replace
 from ..wire.redis_url import redacted_url
 
 KeyPath = tuple[str | int, ...]
@@ -37,8 +38,7 @@ _NOUNS: dict[object, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(msgspec.Struct, frozen=True):
     """What a key is for, and what sets it beside the file. It is among the annotations of the
     key's type: the one place where a key is declared.
 
@@ -65,23 +65,20 @@ class Key:
         return self.parameter or self.flag.lstrip("-").replace("-", "_")
 
 
-@dataclass(frozen=True, slots=True)
-class MadeOf:
+class MadeOf(msgspec.Struct, frozen=True):
     """An annotation of a field that several keys of the file make together."""
 
     table: Table
 
 
-@dataclass(frozen=True, slots=True)
-class Each:
+class Each(msgspec.Struct, frozen=True):
     """A table with names of the user's choice for keys, and an ``item`` under each."""
 
     item: object
     check_name: Callable[[str], None] = lambda name: None
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(msgspec.Struct, frozen=True):
     """A list of tables, ``[[cron]]`` in TOML, each with keys of ``item``: all those in ``required``
     and any others. No two may have the same ``name``."""
 
@@ -90,8 +87,7 @@ class Rows:
     name: Callable[[Mapping[str, Any]], object]
 
 
-@dataclass(frozen=True, slots=True)
-class Either:
+class Either(msgspec.Struct, frozen=True):
     """A key whose value is plain, or a table that says more: the type of the plain value, and the
     keys of the table."""
 

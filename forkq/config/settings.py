@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
+
+import msgspec
 
 from ..errors import ConfigError
 from .expand import expanded
 from .schema import KeyPath, converted, shown_path
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(msgspec.Struct, frozen=True):
     """Where a value was given. ``name`` is the flag, the variable, or the key in ``file``."""
 
     kind: Literal["flag", "variable", "file", "default"]
@@ -34,8 +34,7 @@ class Origin:
 DEFAULT = Origin("default")
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(msgspec.Struct, frozen=True):
     """One value and its origin. ``hint`` is the type to convert it to once its variables are
     expanded; None if that is done."""
 

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+import msgspec
 from msgspec import Meta
 
 from ..errors import ConfigError
 from ..limits.patterns import is_pattern, matches_any
 from ..limits.rules import Rulebook
+from ..values import replace
 from ..wire.password_source import PasswordSource
 from ..wire.redis_url import (
     EMBEDDED,
@@ -209,8 +211,7 @@ def _nowhere(name: str, count: int) -> str:
     return f'[redis] cluster_shards = {count} makes {there}, and not "{name}": {remedy}{wanted}'
 
 
-@dataclass(frozen=True, slots=True)
-class _ShardOrigin:
+class _ShardOrigin(msgspec.Struct, frozen=True):
     """The place of the shard with that number in forkq.toml."""
 
     given: Mapping[str, Origin]

@@ -7,7 +7,6 @@ jobs of a queue on one server cannot count or order those of its parts, so it is
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Annotated, Final
 
 from msgspec import Meta
@@ -15,6 +14,7 @@ from msgspec import Meta
 from ..errors import ConfigError, no_such_shard
 from ..limits.patterns import is_pattern, matches_any
 from ..limits.rules import Rulebook
+from ..values import replace
 from .capsule import check_queue
 from .cluster_shards import number_of
 from .schema import Each, Key, shown_path

@@ -11,9 +11,10 @@ import logging
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from time import perf_counter, time, time_ns
 from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
 
 from forkq import middleware, registry
 from forkq.errors import Discard, LeaseLost, Snooze, cancelled_in, caused_by_shutdown, decision_in
@@ -30,8 +31,7 @@ _LONGEST_NAME: Final = 200
 _log: Final = logging.getLogger(__name__)
 
 
-@dataclass(slots=True, eq=False)
-class ObservedRun:
+class ObservedRun(msgspec.Struct, eq=False):
     """One run of a job.
 
     ``name``: its class, of an ActiveJob the wrapped one. ``attempt`` is 1 in the first run.
@@ -54,7 +54,7 @@ class ObservedRun:
     elapsed: float = 0.0
     outcome: Outcome | None = None
     error: BaseException | None = None
-    kept: dict[object, Any] = field(default_factory=dict)
+    kept: dict[object, Any] = msgspec.field(default_factory=dict)
 
     @classmethod
     def of(cls, job: Payload) -> ObservedRun:

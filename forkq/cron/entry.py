@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import tzinfo
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
 from ..errors import InvalidJob, InvalidSchedule, MalformedPayload
+from ..values import replace
 from ..wire.payload import DEFAULT_QUEUE, bounded, dumps
 from ..wire.validation import validate
 from .schedule import Schedule

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import difflib
 import zoneinfo
-from dataclasses import dataclass
 from datetime import datetime, timezone, tzinfo
 from functools import cache
 from typing import Final
+
+import msgspec
 
 from ..errors import InvalidSchedule
 
@@ -22,8 +23,7 @@ _VARIANTS: Final = ("posix/", "right/")
 _HORIZON: Final = 366  # days; a longer period is returned in parts
 
 
-@dataclass(frozen=True, slots=True)
-class Period:
+class Period(msgspec.Struct, frozen=True):
     """A period of a zone. From ``begin`` up to, not including, ``end`` (epoch seconds) clocks are
     ``offset`` seconds ahead of UTC. ``before`` is the offset just before ``begin``; equal if clocks
     did not change then."""

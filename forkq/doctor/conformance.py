@@ -13,7 +13,6 @@ import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
-from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -32,6 +31,7 @@ from ..store.refusals import RIGHTS
 from ..store.scripts import script_of
 from ..store.server_check import setting, unknown_commands
 from ..units import format_duration, plural
+from ..values import replace
 from ..wire.keys import Keys
 from ..wire.redis_url import database_of, is_cluster
 from .examination import connected

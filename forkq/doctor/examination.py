@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -17,6 +16,7 @@ from ..runtime.memory import resident
 from ..store.connection import RedisConnection, RedisError
 from ..store.refusals import failure
 from ..store.server_check import check_files, check_usable
+from ..values import replace
 from ..wire.redis_url import EMBEDDED
 from .app import app, cron, preload
 from .backlog import classes, moves, spread, strays

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias
 
+import msgspec
+
+from ..values import replace
 from ..wire.printable import cut, printable
 
 Level: TypeAlias = Literal["ok", "warn", "fail"]
@@ -15,8 +17,7 @@ _LONGEST_REASON = 500
 _SHOWN = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """``what`` is the fact, ``why`` it matters, ``remedy`` what to do. ``checked`` is False if the
     check could not be made; its level is "warn" then."""
 
@@ -34,7 +35,7 @@ class Finding:
 
     def as_dict(self) -> dict[str, Any]:
         """The finding for JSON, and for the fields of a log line."""
-        return asdict(self)
+        return msgspec.structs.asdict(self)
 
 
 def as_text(findings: Iterable[Finding]) -> Iterator[str]:

@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
@@ -32,8 +31,7 @@ from .opened import Opened
 _LONGEST_MESSAGE = 400
 
 
-@dataclass(frozen=True, slots=True)
-class AppReport:
+class AppReport(msgspec.Struct, frozen=True):
     """``error`` is why the app cannot be imported, "" if it can. ``resident`` are the bytes of
     memory that a process with the app takes; 0 if it cannot be imported. ``cron_error`` is why no
     child can publish the periodic jobs, "" if one can; ``cron_unknown`` are the names of those

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Final
 
 from .. import api
@@ -19,6 +18,7 @@ from ..screens import checks
 from ..screens.checks import CHECKS, Check
 from ..screens.facts import Facts, Observer
 from ..screens.problems import Problem, found_by, unserved
+from ..values import replace
 from .finding import Finding, unchecked
 
 # The doctor has other checks for these; crashes are known only after a while of looking.

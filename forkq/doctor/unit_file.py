@@ -6,9 +6,10 @@ import math
 import re
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 _DEFAULT: Final = "90s"
 _SHOW_LIMIT: Final = 5.0  # seconds
@@ -24,8 +25,7 @@ _SECONDS: Final[dict[str, float]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class StopLimit:
+class StopLimit(msgspec.Struct, frozen=True):
     """How many seconds systemd waits before it kills, and whether it waits longer when the master
     asks for more time (sd_notify)."""
 
@@ -34,8 +34,7 @@ class StopLimit:
     can_be_extended: bool
 
 
-@dataclass(frozen=True, slots=True)
-class LogLimit:
+class LogLimit(msgspec.Struct, frozen=True):
     """How many ``lines`` in how many ``seconds`` journald keeps of a unit by the unit's own
     settings; 0 for what it does not set. ``in_journal``: its log goes there."""
 

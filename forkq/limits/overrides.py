@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
 
 from ..errors import InvalidRule
+from ..values import replace
 from .rate_text import parse_rate, read_stored, stored_rate
 from .rules import HIGHEST_LIMIT, Rate, Rules
 

@@ -6,17 +6,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 from typing import Final
 
+import msgspec
+
+from ..values import replace
 from .patterns import is_pattern
 
 HIGHEST_LIMIT: Final = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
+class Rate(msgspec.Struct, frozen=True):
     """``count`` jobs may start in ``seconds``, and up to ``burst`` of them at once.
 
     In any period no more jobs start than the rate gives for it, plus ``burst``. Without a burst it
@@ -28,8 +29,7 @@ class Rate:
     burst: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(msgspec.Struct, frozen=True):
     """The rules of one queue, or of each queue that matches a pattern. None: no such rule.
 
     ``limit`` is the highest number of jobs in progress on all hosts, ``process_limit`` in one
@@ -48,12 +48,11 @@ class Rules:
 NO_RULES = Rules()
 
 
-@dataclass(frozen=True, slots=True)
-class Rulebook:
+class Rulebook(msgspec.Struct, frozen=True):
     """Rules by queue name or pattern. A queue's own rule comes first, then that of the first
     pattern that matches it."""
 
-    entries: Mapping[str, Rules] = field(default_factory=dict)
+    entries: Mapping[str, Rules] = msgspec.field(default_factory=dict)
 
     def of(self, name: str) -> Rules:
         """The rules of a queue, or of a pattern of a capsule."""
@@ -67,8 +66,8 @@ class Rulebook:
 def _filled(rules: Rules, other: Rules) -> Rules:
     """``rules``, with each rule that is missing taken from ``other``."""
     missing = {
-        rule.name: getattr(other, rule.name)
-        for rule in fields(Rules)
-        if getattr(rules, rule.name) is None
+        rule: getattr(other, rule)
+        for rule in Rules.__struct_fields__
+        if getattr(rules, rule) is None
     }
     return replace(rules, **missing)

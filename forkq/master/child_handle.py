@@ -6,7 +6,6 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -98,8 +97,7 @@ class Ordered(msgspec.Struct):
             self.drain_by = self.drain_by if order.deadline is None else order.deadline
 
 
-@dataclass(slots=True, eq=False)
-class ChildHandle:
+class ChildHandle(msgspec.Struct, eq=False):
     """One child process. Its pid cannot be reused before ``Children.reap`` has reaped it.
 
     ``told``: what it has told; ``ordered``: what it was told. ``how`` it ended. ``frozen``: it is
@@ -115,10 +113,10 @@ class ChildHandle:
     report: PipeReader[Fact]
     files: SharedFiles
     identity: str
-    carries: dict[str, int] = field(default_factory=dict)
-    born: float = field(default_factory=time.monotonic)
-    told: Told = field(default_factory=Told)
-    ordered: Ordered = field(default_factory=Ordered)
+    carries: dict[str, int] = msgspec.field(default_factory=dict)
+    born: float = msgspec.field(default_factory=time.monotonic)
+    told: Told = msgspec.field(default_factory=Told)
+    ordered: Ordered = msgspec.field(default_factory=Ordered)
     how: str = ""
     frozen: bool = False
     killed: bool = False

@@ -6,10 +6,11 @@ from __future__ import annotations
 import signal
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from ..errors import TimeLimit
 from ..runtime.deadlines import Overdue
@@ -18,6 +19,7 @@ from ..runtime.memory import OWN, ROOT, control_groups
 from ..store.crash_record import ProcessDeath
 from ..store.recovery import Recovered
 from ..units import format_size
+from ..values import replace
 from ..wire.lease import is_solo, solo_identity
 from ..wire.printable import last_line, signal_name
 from .child_handle import ChildHandle
@@ -43,8 +45,7 @@ _OUT_OF_MEMORY: Final = "SIGKILL by the kernel: out of memory"
 _CLAIM_WITHIN: Final = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class ExitStatus:
+class ExitStatus(msgspec.Struct, frozen=True):
     """What ``wait4`` returned. ``code`` is the exit code, or minus the signal; ``rss`` is the peak
     memory in KiB; ``uptime`` in seconds; ``oom``: the kernel killed the process because memory ran
     out; ``stack``: what faulthandler wrote of the thread that crashed."""
@@ -73,8 +74,7 @@ class ExitStatus:
         return ProcessDeath(number, code, self.rss, reason, uptime, stack)
 
 
-@dataclass(slots=True)
-class RescuedChild:
+class RescuedChild(msgspec.Struct):
     """The rescue of a child: ``in_progress`` are its jobs at its death; None while the rescue is
     open. ``group``: how many ran together, if any of them may be the reason."""
 
@@ -82,8 +82,7 @@ class RescuedChild:
     group: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Death:
+class Death(msgspec.Struct, frozen=True):
     """One child that the master has reaped. ``orderly``: it ended as it was told to.
     ``replaced``: its slot is empty, so another child follows it. ``goes_on``: the tree does, even
     if no child boots any more. ``rescued``: its rescue, if it has one. ``at``: when it was reaped
@@ -95,7 +94,7 @@ class Death:
     replaced: bool
     goes_on: bool
     rescued: RescuedChild | None = None
-    at: float = field(default_factory=time.monotonic)
+    at: float = msgspec.field(default_factory=time.monotonic)
 
     @property
     def is_rescue_open(self) -> bool:

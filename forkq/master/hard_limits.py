@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from ..runtime.deadlines import Overdue
 from .child_handle import ChildHandle
@@ -28,8 +29,7 @@ _STACKS_LIMIT: Final = 0.5
 _BEFORE_INTERRUPTION: Final = 0.5
 
 
-@dataclass(slots=True)
-class _Case:
+class _Case(msgspec.Struct):
     """A child with an overdue job, from the first step that was taken because of it. Monotonic:
     ``stacks_at``, when it was told to write its stacks, because it does not answer;
     ``replace_by``, how long its replacement may boot, if it is drained; ``remove_by``, set when

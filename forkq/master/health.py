@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -42,8 +41,7 @@ def line(level: Literal["info", "warning", "error"], event: str, child: ChildHan
     return Line(level, event, {"child": child.name, "pid": child.pid})
 
 
-@dataclass(frozen=True, slots=True)
-class ChildVerdict:
+class ChildVerdict(msgspec.Struct, frozen=True):
     """What is to happen to a child, and the ``lines`` that say so, which are logged first.
 
     log            no more than that

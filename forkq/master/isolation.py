@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from statistics import median
 from typing import Final
 
 from ..config.capsule import Capsule
 from ..runtime.memory import available, resident
 from ..runtime.pipe import RunSuspects, Stop
+from ..values import replace
 from ..wire.lease import is_solo
 from .child_handle import ChildHandle
 from .children import Children

@@ -12,8 +12,9 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from ..config.config import Config
 from ..runtime.exit_codes import CANNOT_BOOT, CANNOT_BOOT_YET, CLEAN, INTERRUPTED
@@ -54,8 +55,7 @@ _EXIT_RESERVE: Final = 1.25
 _TICK: Final = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(msgspec.Struct, frozen=True):
     """What a master is given: ``embedded`` is the server that it runs itself, ``fixed`` what its
     next program needs to be the same tree."""
 

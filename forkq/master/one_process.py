@@ -12,8 +12,9 @@ import faulthandler
 import signal
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from .. import registry
 from ..errors import CannotBoot, CannotStartYet, ForkqError
@@ -37,12 +38,11 @@ _BOOT_LIMIT: Final = 300.0
 _SHORTEST_ALARM: Final = 3.0
 
 
-@dataclass(slots=True)
-class OneRestart:
+class OneRestart(msgspec.Struct):
     """The restart of one process: its jobs end as at a stop, then it executes its command again.
     ``requested``: this program is to do so. The next one gets the ``report``."""
 
-    report: RestartReport = field(default_factory=RestartReport)
+    report: RestartReport = msgspec.field(default_factory=RestartReport)
     requested: bool = False
 
     @property

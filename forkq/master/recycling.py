@@ -9,8 +9,9 @@ import os
 import time
 import zlib
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
+
+import msgspec
 
 from ..config.recycling import Recycling
 from ..runtime.memory import Memory, measure, resident
@@ -44,8 +45,7 @@ _PART: Final = 0.05
 _PART_FOR_STATUS: Final = 0.002
 
 
-@dataclass(slots=True)
-class _Look:
+class _Look(msgspec.Struct):
     """What the meter knows of one child: ``memory`` at ``measured_at``, which ``took`` so many
     processor seconds; ``due``: when it looks next (monotonic)."""
 

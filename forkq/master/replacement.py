@@ -13,8 +13,9 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+import msgspec
 
 from ..runtime.pipe import Stop
 from ..store.crash_record import ProcessDeath
@@ -38,8 +39,7 @@ _KILL_AFTER: Final = 1.0
 Outcome: TypeAlias = Literal["under way", "done", "called off"]
 
 
-@dataclass(slots=True, eq=False)
-class Replacement:
+class Replacement(msgspec.Struct, eq=False):
     """One new child for ``slot``. ``new`` is None until it is forked. ``reason``: why it was called
     off."""
 
@@ -176,8 +176,7 @@ class Replacements:
         del self._under_way[replacement.slot]
 
 
-@dataclass(slots=True, eq=False)
-class _Removal:
+class _Removal(msgspec.Struct, eq=False):
     """A frozen child; ``halt_by`` and ``kill_by`` are monotonic. Its jobs get ``crash`` as their
     crash record."""
 

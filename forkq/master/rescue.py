@@ -12,9 +12,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from ..config.shards import DEFAULT_SHARD
 from ..runtime.log import LogOnce
@@ -66,8 +67,7 @@ _LOAD_SCRIPTS: Final[Sequence[Command]] = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class DeadChild:
+class DeadChild(msgspec.Struct, frozen=True):
     """A child whose leases must go back to ``queues``. ``crash`` is None if its jobs get no crash
     record. ``processed`` and ``failed`` are the last counts that it reported to the master.
     ``errors``: why the jobs of some leases, by sequence number, have failed. ``last_begun``: the
@@ -84,19 +84,18 @@ class DeadChild:
     crash: ProcessDeath | None
     processed: int = 0
     failed: int = 0
-    errors: Mapping[int, BaseException] = field(default_factory=dict)
+    errors: Mapping[int, BaseException] = msgspec.field(default_factory=dict)
     last_begun: int | None = None
     begun: frozenset[int] | None = None
     crashed: int | None = None
-    report: Callable[[Recovered], None] = field(default=lambda recovered: None, compare=False)
+    report: Callable[[Recovered], None] = lambda recovered: None
     shard: str = ""
     leases: int = 0
     counted_as: str = ""
-    ran: Mapping[int, float] = field(default_factory=dict)
+    ran: Mapping[int, float] = msgspec.field(default_factory=dict)
 
 
-@dataclass(slots=True, eq=False)
-class _OpenRescue:
+class _OpenRescue(msgspec.Struct, eq=False):
     """``steps`` (None: not begun) yields the ``commands`` of each round trip. ``began`` and ``due``
     (when to try again after a failure) are monotonic."""
 

@@ -26,8 +26,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from ..runtime.pipe import Stop
 from . import code_watch
@@ -351,8 +352,7 @@ class Reload:
                     self._waiting.discard(slot)
 
 
-@dataclass(frozen=True, slots=True)
-class Succession:
+class Succession(msgspec.Struct, frozen=True):
     """The master's exec: the process stays, with its pid, its children and its lock; the program is
     a new one (docs/decisions/013). The fields are what one program hands to the next."""
 

@@ -6,8 +6,9 @@ import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from ..config.capsule import Capsule
 from ..config.config import Config
@@ -32,8 +33,7 @@ _LONGEST_AFTER_CRASH: Final = 1.0
 _FIRST_AFTER_BOOT: Final = 1.0
 
 
-@dataclass(slots=True, eq=False)
-class Slot:
+class Slot(msgspec.Struct, eq=False):
     """One child that must run. The master fills the slot again when its child has died.
 
     ``capsule`` is None for the clock of the shard ``clock_of`` ("": of the only Redis).
@@ -59,7 +59,7 @@ class Slot:
     due: float = 0.0
     reason: str = ""
     lasting: bool = False
-    ended: Counter[str] = field(default_factory=Counter)
+    ended: Counter[str] = msgspec.field(default_factory=Counter)
 
     @property
     def queues(self) -> tuple[str, ...]:

@@ -6,8 +6,9 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+import msgspec
 
 from ..config.config import Config
 from ..runtime.liveness import STOPPED, kernel_state
@@ -47,8 +48,7 @@ class Garbled(Rule):
         return ChildVerdict("leave slot", (line("error", event, child),))
 
 
-@dataclass(slots=True)
-class _Stacks:
+class _Stacks(msgspec.Struct):
     """When a child was told to log its stacks (monotonic), and whether by the signal, too."""
 
     asked_at: float
@@ -179,8 +179,7 @@ class Silence(Rule):
         return ChildVerdict("log", (said,))
 
 
-@dataclass(slots=True)
-class _Answers:
+class _Answers(msgspec.Struct):
     """The answers of one Redis to any process: the ``last`` one (monotonic), and for how many
     ``seconds`` it has answered in all. A pause longer than between two heartbeats is an outage,
     which does not count."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
+
+import msgspec
 
 from ..errors import MalformedPayload, ServerUnavailable
 from ..limits.patterns import matches_any
@@ -31,8 +32,7 @@ _EVERY: Final = 2
 RUN_BOUNDS: Final = BOUNDS[::_EVERY]
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
+class _Row(msgspec.Struct, frozen=True):
     """The figures of one queue; ``age`` is that of its next job or its next suspect, in seconds."""
 
     name: bytes

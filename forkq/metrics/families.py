@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
+
+import msgspec
 
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+class Family(msgspec.Struct, frozen=True):
     """One metric. A counter's samples are called ``NAME_total``."""
 
     name: str

@@ -12,11 +12,13 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from typing import Final, NoReturn
+
+import msgspec
 
 from ..config.capsule import Capsule
 from ..config.config import Config
+from ..values import replace
 from ..wire import lease
 from . import log
 from .shared_files import SharedFiles, enable_crash_file
@@ -37,8 +39,7 @@ _MASTER_SIGNALS: Final = (
 _FLUSH_LIMIT: Final = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Generation:
+class Generation(msgspec.Struct, frozen=True):
     """Which code a child has loaded. A generation begins with a tree, and with each rolling restart
     that loads the app anew. ``begun`` is monotonic: another host can use only its age."""
 
@@ -56,8 +57,7 @@ class Generation:
 STACKS_SIGNAL: Final = signal.SIGURG
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(msgspec.Struct, frozen=True):
     """The child's name, its capsule, and its ends of the two pipes.
 
     ``capsule`` is None for the clock. ``quiet``: the tree is quiet, so the child fetches nothing.
@@ -74,10 +74,10 @@ class Assignment:
     control: int
     report: int
     quiet: bool
-    generation: Generation = field(default_factory=Generation.begin)
+    generation: Generation = msgspec.field(default_factory=Generation.begin)
     number: int = 0
     files: SharedFiles | None = None
-    ended: Mapping[str, int] = field(default_factory=dict)
+    ended: Mapping[str, int] = msgspec.field(default_factory=dict)
     shard: str = ""
     in_master: bool = False
     substitute: bool = False

@@ -6,8 +6,9 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from ..wire.lease import UnitOfWork
 from ..wire.printable import class_and_jid
@@ -21,8 +22,7 @@ _MOST_CALLS: Final = 5
 _PROCESSOR: Final = "processor-"
 
 
-@dataclass(frozen=True, slots=True)
-class _Thread:
+class _Thread(msgspec.Struct, frozen=True):
     """One thread, and its calls, outermost first. ``unit``: the job that it runs."""
 
     name: str

@@ -6,14 +6,14 @@ Values only: ``problems.py`` looks for each of them in the facts, and a test com
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from ..wire.lease import SILENT
 
 
-@dataclass(frozen=True, slots=True)
-class Alert:
+class Alert(msgspec.Struct, frozen=True):
     """A rule of Prometheus for a check, and the limit in its query."""
 
     name: str
@@ -21,8 +21,7 @@ class Alert:
     critical: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(msgspec.Struct, frozen=True):
     """``name`` is that of `forkq doctor`. ``measures`` is compared with ``limit``: what is greater
     is a problem. ``words`` are in its sentence, and in the summary of each alert. The doctor and
     the alerts say ``why`` it matters, and the ``remedy``. ``critical``: a person must act now; else

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Final
+
+import msgspec
 
 from .. import api
 from ..units import format_count, format_duration, format_share
+from ..values import replace
 from .table import BROWSER, LIVE, Cell, Column, Empty, PageLink, Phrase, Sheet, Tone, Trend, note
 
 _SAME, _SLOWER, _FAILING = 0.02, 0.2, 0.01  # shares: no change, and one that a person should see
 
 
-@dataclass(frozen=True, slots=True)
-class ClassLine:
+class ClassLine(msgspec.Struct, frozen=True):
     """A class in the last ``minutes``: its figures, the percentiles of its last hour, its runs over
     time, and the last deploy."""
 

@@ -7,15 +7,17 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from .. import api
 from ..api import cron
 from ..errors import NotPermitted
 from ..metrics.samples import number, rows
 from ..store.held_classes import HeldClassRecord, held_in
+from ..values import replace
 from .checks import DUE, LATENCY
 from .fleet import Fleet
 from .flow import Flow, QueueFlow, Sample
@@ -32,8 +34,7 @@ _DIED: Final = 3600.0  # seconds
 _OLD: Final = 15.0  # seconds after which what another shard has told is not shown
 
 
-@dataclass(frozen=True, slots=True)
-class RedisMemory:
+class RedisMemory(msgspec.Struct, frozen=True):
     """The memory of Redis, in bytes. ``most`` is 0 without a bound."""
 
     used: int
@@ -52,8 +53,7 @@ class LastMinute(NamedTuple):
     failed: int
 
 
-@dataclass(frozen=True, slots=True)
-class SlowFacts:
+class SlowFacts(msgspec.Struct, frozen=True):
     """The facts that are asked for less often: damaged keys, the figures of the last hour by minute
     and those of the last 60 seconds, how many children have ``ended`` badly (since the first one,
     by the reason), and the periodic jobs whose app does not run (``asleep``), or whose tick has
@@ -62,13 +62,12 @@ class SlowFacts:
     damaged: tuple[str, ...]
     hour: api.MetricsReport
     minute: LastMinute
-    ended: Mapping[str, int] = field(default_factory=dict)
+    ended: Mapping[str, int] = msgspec.field(default_factory=dict)
     asleep: tuple[str, ...] = ()
-    late_ticks: Mapping[str, float] = field(default_factory=dict)
+    late_ticks: Mapping[str, float] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class OverdueJobs:
+class OverdueJobs(msgspec.Struct, frozen=True):
     """How many ``scheduled`` jobs and ``retries`` have been due for longer than the clock may take,
     and for how many ``seconds`` the first of them."""
 
@@ -82,8 +81,7 @@ class OverdueJobs:
         return self.scheduled + self.retries
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True, dict=True):
     """The cluster as of ``at`` (epoch seconds). ``leader``: the host of the clock that leads.
     ``replica_of``: where the master is, if this Redis is a replica. ``died``: in the last hour.
     ``overdue`` and ``died`` are None if the user may not count them (ZCOUNT).
@@ -103,9 +101,9 @@ class Facts:
     held: tuple[HeldClassRecord, ...] = ()
     overdue: OverdueJobs | None = OverdueJobs()
     died: int | None = 0
-    began: Mapping[str, int] = field(default_factory=dict)
-    flows: Mapping[str, Flow] = field(default_factory=dict)
-    crashes: Mapping[str, int] = field(default_factory=dict)
+    began: Mapping[str, int] = msgspec.field(default_factory=dict)
+    flows: Mapping[str, Flow] = msgspec.field(default_factory=dict)
+    crashes: Mapping[str, int] = msgspec.field(default_factory=dict)
     slow_trips: frozenset[str] = frozenset()
 
     @property

@@ -4,9 +4,10 @@ over what holds it, on its page."""
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, NamedTuple
+
+import msgspec
 
 from .. import api
 from ..api.queue_report import HoldKind
@@ -33,8 +34,7 @@ class Sample(NamedTuple):
     ready: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Flow:
+class Flow(msgspec.Struct, frozen=True):
     """What was seen of a queue in the last minute, or in the ``seconds`` since the first look.
 
     ``moves``: at least one job has left it. ``began``: how many of its jobs forkq's children have
@@ -89,8 +89,7 @@ def _moved(before: Sample, after: Sample) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Drain:
+class Drain(msgspec.Struct, frozen=True):
     """``says`` stands below the ``title``; "" if that is all. ``stands_still``: a person must act
     now."""
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 _LIBRARY: Final = re.compile(
     r"/site-packages/|/dist-packages/|/lib/python3|<frozen |/gems/|/lib/ruby/"
@@ -14,8 +15,7 @@ _FORKQ: Final = re.compile(r"/forkq/(child|runtime|middleware|registry|job|contr
 MOST: Final = 200
 
 
-@dataclass(frozen=True, slots=True)
-class Frames:
+class Frames(msgspec.Struct, frozen=True):
     """The lines of the app and all others, the innermost first in both."""
 
     own: tuple[str, ...]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
+
+import msgspec
 
 from .. import api
 from ..api.changes import MOST_UNDONE, UNDO_TIME
@@ -17,6 +18,7 @@ from ..errors import ForkqError
 from ..features.cancel.parts import MOST
 from ..store.find_job import Location
 from ..units import format_count, format_duration, plural
+from ..values import replace
 from .features.locks import without_locks
 from .plans import ActionDone, Plan
 from .texts import name as shown
@@ -33,8 +35,7 @@ _NO_LEADER: Final = "No tree runs, so none is removed until one does"
 _NONE_LEFT: Final = "Nothing was done: none of these jobs is there any more."
 
 
-@dataclass(frozen=True, slots=True)
-class ChosenJobs:
+class ChosenJobs(msgspec.Struct, frozen=True):
     """The jobs that an action means: ``count`` of them, ``counted`` if that is all of them.
     ``by_filter``: all that a filter names, and not those that a person has selected. ``queue`` has
     them, if they are not those of a set."""

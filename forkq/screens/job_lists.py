@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+import msgspec
 
 from .. import api
 from ..api.entry import score_in
@@ -20,8 +21,7 @@ _BYTES: Final = 32 << 20  # of payloads that are read for it
 _LONGEST: Final = 200
 
 
-@dataclass(frozen=True, slots=True)
-class JobList:
+class JobList(msgspec.Struct, frozen=True):
     """``jobs`` from the place in the address on; ``after`` is the place of the next page, or "".
     ``searched`` jobs were read for it."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from .. import api
 from ..store.find_job import Location
@@ -59,8 +60,7 @@ _EMPTY: Final[dict[Location, Empty]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class JobLine:
+class JobLine(msgspec.Struct, frozen=True):
     """A job; ``number`` is its place in its queue, 1 for the next one."""
 
     entry: api.JobEntry

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Final
+
+import msgspec
 
 from ..api.cron import Periodic
 from ..api.cron_entries import Run
@@ -34,8 +36,7 @@ _BAD: Final = frozenset({"dead", "retry", "missed"})
 _NOT_TERMINAL: Final[frozenset[Front]] = COMMAND | BROWSER
 
 
-@dataclass(frozen=True, slots=True)
-class PeriodicLine:
+class PeriodicLine(msgspec.Struct, frozen=True):
     """A periodic job and its next tick; None: there is none, or it is resting."""
 
     job: Periodic
@@ -162,8 +163,7 @@ PERIODIC: Final[Sheet[PeriodicLine]] = Sheet(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class RunOfTick:
+class RunOfTick(msgspec.Struct, frozen=True):
     """What became of a tick of a periodic job, whose zone is ``tz``."""
 
     run: Run

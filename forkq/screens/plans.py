@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class ActionDone:
+class ActionDone(msgspec.Struct, frozen=True):
     """What an action did: ``text`` is shown, ``jids`` and ``count``, of the jobs, stand in the
     audit log. ``undo`` is the action that undoes it, by its path in the web UI, and its fields."""
 
@@ -17,8 +17,7 @@ class ActionDone:
     count: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """What an action would do. ``says``: a sentence with the number of jobs ("Delete 412 jobs from
     the dead set?"). ``do`` does it. ``ask``: whether the user confirms it first. ``danger``: it
     cannot be undone. ``back`` is the page of the web UI to return to."""
@@ -29,4 +28,4 @@ class Plan:
     back: str = "/"
     ask: bool = True
     danger: bool = False
-    details: Sequence[str] = field(default=())
+    details: Sequence[str] = msgspec.field(default=())

@@ -5,13 +5,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
+
+import msgspec
 
 from .. import api
 from ..store.damage import about
 from ..store.held_classes import DEADLY_DEATHS
 from ..units import format_duration, format_share, plural
+from ..values import replace
 from ..wire.printable import printable
 from . import checks
 from .checks import Check
@@ -27,8 +29,7 @@ _WINDOW: Final = 15  # minutes: two of them are half an hour
 _SHOWN: Final = 3  # names in one sentence
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True):
     """``says`` is a sentence; ``path`` is the page of the web UI that shows more. ``urgent``: a
     person must act now; else it may come to that. ``shard``: where, if it is another one than that
     of the page. It concerns ``jobs`` jobs, which are ``late`` seconds late. ``key`` is the same as
@@ -295,8 +296,7 @@ def _is_served(facts: Facts, state: api.QueueState) -> bool:
     return crew.size > crew.quiet
 
 
-@dataclass(frozen=True, slots=True)
-class _Queues:
+class _Queues(msgspec.Struct, frozen=True):
     """Some queues in words: ``which`` they are, their ``jobs``, and the longest ``wait``."""
 
     count: int

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import groupby
 from typing import Final
+
+import msgspec
 
 from .. import api
 from ..units import format_duration, format_share, format_size
@@ -33,8 +35,7 @@ _DAYS: Final = 30  # for which deploys are looked up: few processes run for long
 _NOT_TERMINAL: Final[frozenset[Front]] = COMMAND | BROWSER
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
+class Host(msgspec.Struct, frozen=True):
     """The processes of one host, and what they have together. ``rss`` in KiB."""
 
     name: str
@@ -65,8 +66,7 @@ def hosts(processes: Sequence[api.Process]) -> list[Host]:
     return [Host(name, tuple(members)) for name, members in groups]
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessLine:
+class ProcessLine(msgspec.Struct, frozen=True):
     """A process, and the deploy that was the last one when it started, if it is known."""
 
     process: api.Process

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any, Final
+
+import msgspec
 
 from .. import api
 from ..units import format_count, format_duration
@@ -33,8 +35,7 @@ _STEADY: Final = 0.02  # jobs a second by which a queue may grow or shrink and i
 CHANGED: Final = "* changed at run time; `forkq limits reset QUEUE` goes back to the configuration"
 
 
-@dataclass(frozen=True, slots=True)
-class QueueLine:
+class QueueLine(msgspec.Struct, frozen=True):
     """A queue, as far as it is known: ``latency`` is for how many seconds its next job has waited,
     ``sizes`` its sizes in the last minutes with their times, ``parts`` those of all parts of a
     queue that is spread over several shards, by the shard (None: not known)."""
@@ -45,7 +46,7 @@ class QueueLine:
     state: api.QueueState | None = None
     sizes: tuple[tuple[float, int], ...] = ()
     report: api.QueueReport | None = None
-    parts: Mapping[str, int | None] = field(default_factory=dict)
+    parts: Mapping[str, int | None] = msgspec.field(default_factory=dict)
 
 
 def of_figures(queues: Iterable[api.QueueFigures]) -> list[QueueLine]:

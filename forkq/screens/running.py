@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from typing import Final
+
+import msgspec
 
 from .. import api
 from ..units import format_count, format_duration
+from ..values import replace
 from ..wire.lease import Progress
 from .table import (
     BROWSER,
@@ -33,8 +36,7 @@ _WHOLE: Final = 1.0  # seconds
 _NOT_TERMINAL: Final[frozenset[Front]] = COMMAND | BROWSER
 
 
-@dataclass(frozen=True, slots=True)
-class RunLine:
+class RunLine(msgspec.Struct, frozen=True):
     """A job that runs. ``process`` is None if it sends no heartbeat, or is not looked at.
     ``usual``: the time in which 95 of 100 runs end; 0: unknown."""
 

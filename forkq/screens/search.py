@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
+
+import msgspec
 
 from .. import api
 from .job_lists import PER_PAGE, JobReader, QueuesReader, SetReader, collect
@@ -19,8 +20,7 @@ _SECONDS_ALONE: Final = 0.8
 _MOST_RUNNING: Final = 50
 
 
-@dataclass(frozen=True, slots=True)
-class PlaceFound:
+class PlaceFound(msgspec.Struct, frozen=True):
     """What was found in one place. ``searched`` of its ``total`` jobs were read so far; ``after``
     is where to go on, "" at the end."""
 

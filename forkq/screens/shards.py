@@ -6,12 +6,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Final
 
 from .. import api
 from ..errors import ForkqError, ServerUnavailable
 from ..units import format_count, plural
+from ..values import replace
 from .facts import Observer
 from .problems import MOST, Problem, problems, well, worst_first
 from .texts import name as shown

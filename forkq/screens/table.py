@@ -7,8 +7,9 @@ is worded here once, and a column is added in one file.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
+
+import msgspec
 
 from ..errors import configuration
 from ..units import format_count
@@ -98,8 +99,7 @@ class Button(NamedTuple):
     kind: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Column(Generic[T]):
+class Column(msgspec.Struct, Generic[T], frozen=True):
     """``title`` has a shorter form in a terminal, ``brief``. On a narrow screen of ``forkq top`` it
     keeps ``least`` letters (None: it is never cut), and is left out if it is ``wide``. A command
     never cuts it if it is ``whole``, a name that people copy. ``fact`` is what programs get under
@@ -122,8 +122,7 @@ class Column(Generic[T]):
         return self.title.upper() if self.brief is None else self.brief
 
 
-@dataclass(frozen=True, slots=True)
-class TableRow:
+class TableRow(msgspec.Struct, frozen=True):
     """``key`` is the same for the same thing in the next table. ``cells`` by the names of columns;
     ``value`` is what an action on the row is given, ``label`` names it to those who do not see it.
     """
@@ -144,8 +143,7 @@ class Empty(NamedTuple):
     brief: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(msgspec.Struct, frozen=True):
     """A table that is shown. ``name`` says to those who do not see it what it lists, ``heading`` is
     the column that names a row. ``left_out`` rows are not among ``rows``; ``command`` lists
     them."""
@@ -177,8 +175,7 @@ def no_buttons(_value: Any) -> tuple[Button, ...]:
     return ()
 
 
-@dataclass(frozen=True, slots=True)
-class Sheet(Generic[T]):
+class Sheet(msgspec.Struct, Generic[T], frozen=True):
     """How the values of one kind become a table. ``key`` names a value, a person searches in
     ``words``, ``order`` puts first what a person should see first. ``facts`` are for programs.
     ``heading`` is the column that names a row, the first one if it is empty. ``command`` lists all

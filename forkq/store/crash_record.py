@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import socket
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from ..errors import Crashed, ForkqError, InvalidJob, MalformedPayload
 from ..features.effects import packed
@@ -62,8 +63,7 @@ ISOLATE_LAST: Final = "isolate_last"
 BURY: Final = "bury"
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessDeath:
+class ProcessDeath(msgspec.Struct, frozen=True):
     """How an owner died. ``rss`` is its peak memory in KiB; ``uptime`` in seconds; ``stack`` is the
     Python stack of the thread that crashed; ``jobs`` is how many jobs it had in progress;
     ``alone``: it was a solo child. In another child a job that has ended, or a thread of the app,
@@ -102,8 +102,7 @@ class ProcessDeath:
         return {"at": now(), **fields, "host": socket.gethostname(), **known}
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(msgspec.Struct, frozen=True):
     """A row of leases_of_owner.lua: ``how`` says what ``payload`` and ``end`` are; ``queue`` counts
     from 1."""
 
@@ -139,8 +138,7 @@ class Lease:
         return name_in(keys_at_ends(self.payload, self.end, "wrapped", "class"))
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(msgspec.Struct, frozen=True):
     """What recover.lua does with one lease: it keeps ``keep`` bytes of the payload (see there), and
     puts ``text`` after them. ``buried``: the job that it buries, as far as its features need it."""
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
 
 from ..features.effects import Effect, packed
 from ..wire.keys import Keys
@@ -33,8 +34,7 @@ class Bounds(NamedTuple):
     days: float
 
 
-@dataclass(frozen=True, slots=True)
-class DeadSetLimits:
+class DeadSetLimits(msgspec.Struct, frozen=True):
     """The dead set and its limits: at most ``size`` entries, none older than ``days``."""
 
     keys: Keys

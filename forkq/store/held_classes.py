@@ -8,7 +8,6 @@ well alone, or by a person.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -25,8 +24,7 @@ _PAGE: Final = 500
 _LONGEST_NAME: Final = 200
 
 
-@dataclass(frozen=True, slots=True)
-class HeldClassRecord:
+class HeldClassRecord(msgspec.Struct, frozen=True):
     """A class that is held ``since`` (epoch seconds), because ``deaths`` processes have died of
     it."""
 

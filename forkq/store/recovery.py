@@ -7,14 +7,17 @@ The master marks the job that it ends itself as failed in its lease first (``mar
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+import msgspec
+
 from ..errors import MalformedPayload
 from ..limits.patterns import decoded_names, is_pattern, matching
 from ..units import format_duration
+from ..values import replace
 from ..wire.lease import is_solo, owner
 from ..wire.lease import lease as lease_name
 from ..wire.marks import mark_failed as add_mark
@@ -80,8 +83,7 @@ _Part: TypeAlias = "tuple[list[str], list[Lease]]"
 _MovesOf: TypeAlias = "Callable[[Sequence[str], Sequence[Lease]], Steps[list[Move]]]"
 
 
-@dataclass(slots=True)
-class _Progress:
+class _Progress(msgspec.Struct):
     """What the tries to recover one owner have done: how many jobs they found in progress, how many
     they moved, which of them they buried, and the burials that Redis has not confirmed. ``deadly``:
     the classes for which the death counts; ``damaged``: the keys of features that hold another
@@ -89,10 +91,10 @@ class _Progress:
 
     in_progress: int = 0
     moved: int = 0
-    buried: list[str] = field(default_factory=list)
-    unconfirmed: list[Move] = field(default_factory=list)
-    deadly: set[str] = field(default_factory=set)
-    damaged: set[bytes] = field(default_factory=set)
+    buried: list[str] = msgspec.field(default_factory=list)
+    unconfirmed: list[Move] = msgspec.field(default_factory=list)
+    deadly: set[str] = msgspec.field(default_factory=set)
+    damaged: set[bytes] = msgspec.field(default_factory=set)
 
     def add(self, burials: Sequence[Move]) -> None:
         """Counts burials that are done."""
@@ -100,12 +102,11 @@ class _Progress:
         self.buried += [move.name for move in burials]
 
 
-@dataclass(frozen=True, slots=True)
-class Recovery:
+class Recovery(msgspec.Struct, frozen=True):
     """Gives leases back on one server."""
 
     dead_set: DeadSetLimits
-    _progress: dict[str, _Progress] = field(default_factory=dict, init=False, repr=False)
+    _progress: dict[str, _Progress] = msgspec.field(default_factory=dict)
 
     def requeue(self, queues: Sequence[str], identity: str) -> Steps[Recovered]:
         """Puts the owner's jobs back without a crash record: a graceful end is no crash."""

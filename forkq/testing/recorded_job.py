@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from ..errors import shown
 from ..features.marked import ticket_in
+from ..values import replace
 from ..wire.payload import DEFAULT_QUEUE, Payload, dumps, loads
 
 

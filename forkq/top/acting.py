@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
+import msgspec
 from rich.text import Text
 
 from ..api import Server
@@ -18,8 +18,7 @@ from .cells import BAD, GOOD, QUIET, words
 from .shards import ShardWatchers
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(msgspec.Struct, frozen=True):
     """Why an action was not planned, or not done."""
 
     says: str

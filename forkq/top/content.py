@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
+import msgspec
 from rich.text import Text
 
 from ..api import Server
@@ -17,8 +17,7 @@ from .cells import WARN, drawn, words
 _WIDE: Final = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """``key`` is the same for the same thing in the next content. ``target`` is what actions on
     the row are given."""
 
@@ -27,8 +26,7 @@ class Row:
     target: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class Content:
+class Content(msgspec.Struct, frozen=True):
     """A page: lines on top, a table or a long text, lines below. ``empty`` stands in place of a
     table without rows. ``after`` is the place of the next page of a long list, or ""."""
 
@@ -49,8 +47,7 @@ class Left(NamedTuple):
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(msgspec.Struct, frozen=True):
     """The view of the person: the row under the cursor, the text of the filter, the place in a long
     list, and the columns that the screen has."""
 
@@ -92,8 +89,7 @@ def drawn_row(row: TableRow, columns: Sequence[Column[Any]], look: Look) -> Row:
     return Row(row.key, cells, row.value)
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(msgspec.Struct, frozen=True):
     """The rows that an action means. ``everything``: all that the filter ``wanted`` names."""
 
     targets: Sequence[Any]

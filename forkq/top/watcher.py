@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from ..errors import ForkqError
 from ..screens.problems import Problem
@@ -18,8 +19,7 @@ _LONGEST: Final = 10.0  # seconds between two looks
 _SLOW: Final = 3.0  # seconds without a reply, after which the screen says so
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(msgspec.Struct, frozen=True):
     """The content of a page as of now, what is wrong, and what is known if nothing is."""
 
     page: Page
@@ -28,8 +28,7 @@ class Seen:
     well: str
 
 
-@dataclass(frozen=True, slots=True)
-class PageFailed:
+class PageFailed(msgspec.Struct, frozen=True):
     """A page that could not be asked for, although Redis answers: such as a key that holds another
     type, or a job that has left."""
 
@@ -37,8 +36,7 @@ class PageFailed:
     says: str
 
 
-@dataclass(frozen=True, slots=True)
-class Away:
+class Away(msgspec.Struct, frozen=True):
     """Redis does not answer. ``since``: epoch seconds of its last answer, or of the start."""
 
     since: float

@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 import secrets
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -21,8 +20,7 @@ _SECONDS: Final = 60
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{32}")
 
 
-@dataclass(frozen=True, slots=True)
-class Flash:
+class Flash(msgspec.Struct, frozen=True):
     """``undo`` is the path and the fields of the form that undoes what was done."""
 
     text: str

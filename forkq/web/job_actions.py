@@ -4,7 +4,6 @@ filter."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final, TypeAlias
 
 from starlette.routing import Route
@@ -16,6 +15,7 @@ from ..screens.job_lists import FIELDS, asked
 from ..screens.plans import Plan
 from ..screens.queue_acts import path_of
 from ..store.find_job import Location
+from ..values import replace
 from .refused import PageRefused
 from .routing import action
 from .visit import Visit

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from .visit import Visit
 
@@ -11,8 +12,7 @@ PER_PAGE: Final = 50
 _MOST_PAGES: Final = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Paging:
+class Paging(msgspec.Struct, frozen=True):
     """Page ``number`` (from 0) of a list of ``total`` items; None: how many is not known, and
     ``has_after`` says whether there are more."""
 

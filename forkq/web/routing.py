@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
@@ -26,8 +26,7 @@ _REFUSALS: Final = audit.Refusals()
 ACTION_PATIENCE: Final = 55.0  # seconds; many a proxy cuts a connection after 60
 
 
-@dataclass(frozen=True, slots=True)
-class NavItem:
+class NavItem(msgspec.Struct, frozen=True):
     """A page in the navigation: ``key`` follows g on the keyboard."""
 
     title: str

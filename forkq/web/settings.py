@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import TypeAlias
 
+import msgspec
 from starlette.requests import HTTPConnection
 
 # Returns the name of the user; None if the request is refused. Runs in a thread, or is async.
@@ -22,8 +22,7 @@ class TooManyTries(Exception):
         self.seconds = seconds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebSettings:
+class WebSettings(msgspec.Struct, frozen=True, kw_only=True):
     """``authenticate`` names the user of a request. Without it, only requests from this very host
     are served. ``authorize`` decides on each action; without it, every user may act.
     ``read_only`` removes all actions. ``hosts`` are the host names under which the UI is served,

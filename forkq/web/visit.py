@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlencode
 
+import msgspec
 from starlette.requests import Request
 
 from .. import api
@@ -21,18 +21,16 @@ from .worker import Worker
 _MOST_QUEUES: Final = 200
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(msgspec.Struct, frozen=True):
     """What a page function returns: a template and its values. The template's block ``live`` is
     what is sent again while the page is looked at."""
 
     template: str
-    values: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, Any] = msgspec.field(default_factory=dict)
     status: int = 200
 
 
-@dataclass(frozen=True, slots=True)
-class Visit:
+class Visit(msgspec.Struct, frozen=True):
     """One visit, which each page function gets. ``form`` has the fields of a POST."""
 
     request: Request

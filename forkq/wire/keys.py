@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 
 def new_secret() -> bytes:
@@ -24,8 +25,7 @@ def keys_of(make: Callable[[str], str], names: Iterable[bytes]) -> list[bytes]:
     return [before + name + after for name in names]
 
 
-@dataclass(frozen=True)
-class Keys:
+class Keys(msgspec.Struct, frozen=True):
     """Key names under one prefix. Sidekiq shares the data under the empty prefix."""
 
     prefix: str = ""
@@ -430,7 +430,7 @@ class Keys:
         return f"{self.prefix}deploylock-{label}"
 
 
-class _SuspectKeys(Keys):
+class _SuspectKeys(Keys, frozen=True):
     """Key names for a solo child: each queue's list is its list of suspects, and the names of all
     queues are those that have suspects."""
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 if TYPE_CHECKING:
     from .payload import Payload
 
@@ -28,8 +30,7 @@ class Progress:
     at: float
 
 
-@dataclass(slots=True, eq=False)
-class UnitOfWork:
+class UnitOfWork(msgspec.Struct, eq=False):
     """A fetched job. Its payload stays in the in-flight hash until the unit is settled.
 
     ``queue`` is the number of its queue in the fetch, from 1 as the scripts count. The owner and

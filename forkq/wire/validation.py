@@ -11,9 +11,10 @@ import math
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, Any, Final, Literal, TypeAlias, TypedDict, get_type_hints
+
+import msgspec
 
 from ..errors import InvalidJob, callers_level, shown
 from .payload import DEEPEST, DEFAULT_QUEUE, Payload, what_to_pass
@@ -39,8 +40,7 @@ QUEUE_NAME: Final = "a name of letters, digits and _ . : -"
 _is_queue_name = re.compile(f"[{QUEUE_CHARACTERS}]+").fullmatch
 
 
-@dataclass(frozen=True, slots=True)
-class Values:
+class Values(msgspec.Struct, frozen=True):
     """Which values an option can have: ``fits`` says so of one, ``expected`` in words. ``stored``
     turns one into what the payload has."""
 
@@ -49,8 +49,7 @@ class Values:
     stored: Callable[[Any], Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(msgspec.Struct, frozen=True):
     """The row of an option, beside its name and type in ``JobOptions``. ``about`` is one sentence,
     ``default`` what counts without the option. ``place`` is where the payload has the value, as in
     "forkq.needs.name"; the key of the option's name if it is empty."""

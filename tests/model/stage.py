@@ -11,10 +11,12 @@ worked out once, and found again in all situations that have both.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from typing import Any, Final, NamedTuple, TypeAlias
+
+from forkq.values import replace
 
 from .commands import MOMENT, NOW, moment_of
 from .ghosts import Fates, Ghost, Violation

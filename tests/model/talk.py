@@ -18,7 +18,7 @@ from unittest import mock
 
 import hiredis
 
-from forkq.child import processor, time_limits
+from forkq.child import job_way, processor, time_limits
 from forkq.child.failure import retry
 from forkq.child.fetch import channel, fetcher, queues
 from forkq.clock import due_jobs, expired_jobs
@@ -357,17 +357,14 @@ def model_time() -> Iterator[None]:
     """Within it forkq's code lives in the time of the model. The clocks that decide what is due see
     all that has a time as due: see docs/proof.md."""
     replaced: list[tuple[Any, str, Any]] = [
-        *(
-            (module, "monotonic", CLOCK.monotonic)
-            for module in (channel, fetcher, queues, processor)
-        ),
+        *((module, "monotonic", CLOCK.monotonic) for module in (channel, fetcher, queues, job_way)),
         *((module, "steady", CLOCK.monotonic) for module in (channel, fetcher, times)),
         *((module, "Waker", _SilentWaker) for module in (fetcher, time_limits)),
         (time, "monotonic", CLOCK.monotonic),
         (time, "sleep", CLOCK.sleep),
         (time, "time", lambda: float(MOMENT)),
         (times, "follow", lambda stamp, at: None),
-        *((module, "now", CLOCK.time) for module in (processor, retry, expired_jobs)),
+        *((module, "now", CLOCK.time) for module in (job_way, processor, retry, expired_jobs)),
         (due_jobs, "now", CLOCK.time_for_due_jobs),
         (expired_jobs, "monotonic", CLOCK.monotonic),
         (random, "uniform", lambda least, most: (least + most) / 2),

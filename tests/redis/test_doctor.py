@@ -7,7 +7,6 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -30,6 +29,7 @@ from forkq.doctor.service import service
 from forkq.doctor.versions import versions
 from forkq.store.connection import RedisConnection
 from forkq.store.refusals import RIGHTS
+from forkq.values import replace
 from tests.redis.proxy import Proxy
 from tests.support.documents import redis_rights
 from tests.support.server import Server

@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
+import msgspec
+
 from forkq.store import scripts
 
 # One line, so that the lines of a script keep their numbers in its errors.
@@ -35,9 +37,9 @@ def guard(script: scripts.Script) -> None:
     if script.text.startswith(PROLOGUE):
         return
     text = PROLOGUE + script.text
-    object.__setattr__(script, "text", text)
+    msgspec.structs.force_setattr(script, "text", text)
     sha = hashlib.sha1(text, usedforsecurity=False).hexdigest().encode()
-    object.__setattr__(script, "sha", sha)
+    msgspec.structs.force_setattr(script, "sha", sha)
 
 
 def guard_all() -> None:

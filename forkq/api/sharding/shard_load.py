@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeVar
 
 from ...errors import ServerUnavailable
@@ -13,6 +13,7 @@ from ...servers import Server
 from ...store.cluster import owner_of
 from ...store.sentinel import address_text
 from ...store.server_check import server_info
+from ...values import replace
 from ...wire.queue_moves import moves_under_way
 from ...wire.redis_url import slot_of
 from ..stats import Stats, stats

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
+
+import msgspec
 
 from ...config.config import Config
 from ...config.shards import shard_of
@@ -56,8 +57,7 @@ _ADDED_BY_HAND: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class EntryChange:
+class EntryChange(msgspec.Struct, frozen=True):
     """The change of one entry: ``before`` is its JSON in Redis, ``after`` its new JSON (empty: it
     is removed). ``afresh``: ticks that have passed are not enqueued. ``taken``: another origin had
     it. ``repaired``: this child had published it before."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+import msgspec
 
 from ...features.cancel import parts as cancel
 from ...features.effects import NONE, Effect, name_of, packed
@@ -62,8 +63,7 @@ def _ignore(_: object) -> None:
 
 
 # Compared by identity: two of one unit are two.
-@dataclass(slots=True, eq=False)
-class Ending:
+class Ending(msgspec.Struct, eq=False):
     """What is to become of a unit. ``make`` makes the call that moves it; what makes Redis refuse
     one, makes it refuse all of its ``kind``. ``told`` gets the first outcome, in the thread that
     drives the fetcher: it must not block. ``released`` is called if the job's class is held no
@@ -111,15 +111,14 @@ class Ending:
         told(outcome)
 
 
-@dataclass(frozen=True, slots=True)
-class Ends:
+class Ends(msgspec.Struct, frozen=True):
     """Makes the endings of one child. ``held``: the classes that are held; a class that is found
     released is removed from them."""
 
     identity: str
     keys: Keys
     dead_set: DeadSetLimits
-    held: set[str] = field(default_factory=set)
+    held: set[str] = msgspec.field(default_factory=set)
 
     def retry(self, unit: UnitOfWork, decision: Retry) -> Ending:
         """Drops the lease and schedules the retry."""

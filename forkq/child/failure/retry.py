@@ -11,7 +11,6 @@ import random
 import sys
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, TypeAlias, cast
 
@@ -55,44 +54,38 @@ _WINDOW_CEILING: Final = 1e9
 AddProblem: TypeAlias = Callable[[BaseException, str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(msgspec.Struct, frozen=True):
     """Run it again at ``at``, epoch seconds."""
 
     at: float
     payload: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Postpone(Retry):
+class Postpone(Retry, frozen=True):
     """It was not run, and has not failed: it waits in the schedule until ``at``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Snoozed(Retry):
+class Snoozed(Retry, frozen=True):
     """It has asked to run again at ``at``, and has not failed. ``name``: its class."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Bury:
+class Bury(msgspec.Struct, frozen=True):
     """Give it up, and keep it in the dead set. ``job`` is None if the payload is no job."""
 
     payload: bytes
     job: Payload | None
 
 
-@dataclass(frozen=True, slots=True)
-class Drop:
+class Drop(msgspec.Struct, frozen=True):
     """Give it up without an entry in the dead set. ``job``: for the death handlers, or None if they
     are not called."""
 
     job: Payload | None
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(msgspec.Struct, frozen=True):
     """It ends otherwise, by one of its features. ``name``: its class. ``unrun``: it was not run.
     ``jid``: of one that was cancelled. ``is_counted``: the statistics have this end already."""
 
@@ -103,8 +96,7 @@ class End:
     is_counted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class GoOn:
+class GoOn(msgspec.Struct, frozen=True):
     """An iterable job has stopped between two items. It goes back to its queue, to its tail or to
     its head, and goes on from where it has come (``reached``; None: as Redis has it)."""
 

@@ -14,11 +14,11 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 from redis.exceptions import NoScriptError
 
 from ...config.capsule import Capsule
@@ -55,9 +55,7 @@ _LONGEST_WAIT_OF_SOLO: Final = 5.0
 _LOOK_EVERY: Final = 1.0
 
 
-# Not frozen: a frozen dataclass takes longer to make.
-@dataclass(slots=True)
-class Exchange:
+class Exchange(msgspec.Struct):
     """What a child sends, and what came back.
 
     It wants ``want`` jobs from sequence number ``first`` on, and ``free`` of them at most if a rule

@@ -37,9 +37,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import inf
 from typing import Final, Literal, TypeAlias
+
+import msgspec
 
 from .leases import Leased
 
@@ -94,8 +95,7 @@ _POLL_FIRST: Final = 0.02
 POLL_LONGEST: Final = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class FetchPlan:
+class FetchPlan(msgspec.Struct, frozen=True):
     """How far a child leases ahead. ``depth``: how many jobs may be leased and not started.
     ``low``: how many are left when the next fetch is due; -1: not before ``due_at`` (monotonic), at
     the latest. ``expects_ends``: whether that depends on the ends of the jobs in progress."""

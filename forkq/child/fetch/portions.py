@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from time import monotonic
 from typing import Final
 
 from ...limits.rules import Rules
+from ...values import replace
 from ...wire.lease import UnitOfWork
 
 # Seconds after which such a queue is filled as any other, until it sends too many jobs again.

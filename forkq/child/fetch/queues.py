@@ -15,12 +15,13 @@ import heapq
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
 from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from ...config.capsule import Capsule
 from ...limits.patterns import is_pattern, matches_any, matching
@@ -45,8 +46,7 @@ _EMPTY: Final = (b"empty", 0)
 _ASKED_FOR: Final = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class QueueOffer:
+class QueueOffer(msgspec.Struct, frozen=True):
     """The queues of one fetch in the script's order: it may take from the first ``count`` of them.
     ``rules`` are the script's arguments about groups and rules, ``rule_keys`` the keys of the
     queues with rules; ``in_order``: no queue is drawn by weight."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from operator import add
 from typing import Any, Final, TypeAlias
+
+import msgspec
 
 from ...wire.histogram import BOUNDS, WAIT_BOUNDS
 from ...wire.times import seconds as epoch
@@ -34,8 +35,7 @@ UNREGISTERED: Final = "(unregistered)"
 Row: TypeAlias = "tuple[int, ...]"
 
 
-@dataclass(slots=True)
-class Figures:
+class Figures(msgspec.Struct):
     """The runs of one job class: how many failed, and how many of these left the job ``dead`` or
     ``dropped`` it; the seconds of the others, as a sum and as a histogram with ``short`` as its
     first bucket."""
@@ -45,7 +45,7 @@ class Figures:
     dropped: int = 0
     seconds: float = 0.0
     short: int = 0
-    longer: list[int] = field(default_factory=lambda: [0] * len(BOUNDS))
+    longer: list[int] = msgspec.field(default_factory=lambda: [0] * len(BOUNDS))
 
     def row(self) -> Row:
         """A copy of the figures, in whole milliseconds."""
@@ -53,29 +53,27 @@ class Figures:
         return (self.failed, self.dead, self.dropped, milliseconds, self.short, *self.longer)
 
 
-@dataclass(slots=True)
-class Waits:
+class Waits(msgspec.Struct):
     """How long jobs of one queue waited from the push to the start, with the fields that
     ``Figures`` has."""
 
     seconds: float = 0.0
     short: int = 0
-    longer: list[int] = field(default_factory=lambda: [0] * len(WAIT_BOUNDS))
+    longer: list[int] = msgspec.field(default_factory=lambda: [0] * len(WAIT_BOUNDS))
 
     def row(self) -> Row:
         """A copy of the waits, in whole milliseconds."""
         return (int(self.seconds * 1000), self.short, *self.longer)
 
 
-@dataclass(slots=True)
-class Tally:
+class Tally(msgspec.Struct):
     """Jobs of one processor. ``processed`` counts failures too; a job cut short by the stop counts
     as neither. Written by its processor only; others read."""
 
     processed: int = 0
     failed: int = 0
-    classes: dict[str, Figures] = field(default_factory=dict)
-    queues: dict[str, Waits] = field(default_factory=dict)
+    classes: dict[str, Figures] = msgspec.field(default_factory=dict)
+    queues: dict[str, Waits] = msgspec.field(default_factory=dict)
 
     def count_done(self, name: str, seconds: float) -> None:
         """Counts a job of the class ``name`` that was done in ``seconds``. Every job passes here. A
@@ -143,17 +141,16 @@ class JobCounter(JobObserver):
             self._tally.count_wait(unit.queue_name, run.job.get("enqueued_at"), unit.started)
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
+class Totals(msgspec.Struct, frozen=True):
     """The counts of a whole child since its fork. ``ran_twice``, by class: see
     lost_leases.py. ``ended``: how children before it have ended."""
 
     processed: int = 0
     failed: int = 0
-    ran_twice: Mapping[str, Row] = field(default_factory=dict)
-    classes: Mapping[str, Row] = field(default_factory=dict)
-    queues: Mapping[str, Row] = field(default_factory=dict)
-    ended: Mapping[str, Row] = field(default_factory=dict)
+    ran_twice: Mapping[str, Row] = msgspec.field(default_factory=dict)
+    classes: Mapping[str, Row] = msgspec.field(default_factory=dict)
+    queues: Mapping[str, Row] = msgspec.field(default_factory=dict)
+    ended: Mapping[str, Row] = msgspec.field(default_factory=dict)
 
 
 def total(

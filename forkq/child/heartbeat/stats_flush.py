@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from itertools import islice
 from operator import sub
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from ...runtime.log import LogOnce
 from ...store.connection import RedisConnection
 from ...store.counters import HISTORY_TTL, MOST_REASONS, day
 from ...store.scripts import COUNTERS_FLUSH
+from ...values import replace
 from ...wire.histogram import BOUNDS
 from ...wire.keys import Keys
 from ...wire.times import now
@@ -33,8 +35,7 @@ _NO_TTL: Final = 0
 _MOST_CLASSES: Final = 500
 
 
-@dataclass(frozen=True, slots=True)
-class Flush:
+class Flush(msgspec.Struct, frozen=True):
     """One call of counters_flush.lua, ready to be sent again. ``after``: what Redis has then."""
 
     keys: list[str]

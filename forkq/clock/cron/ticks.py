@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final, TypeAlias
+
+import msgspec
 
 from ...cron.entry import Entry, Schedule
 
@@ -30,15 +31,13 @@ class EntryTicks:
         self.due = None if tick is None else due(self.entry, tick)
 
 
-@dataclass(frozen=True, slots=True)
-class Enqueue:
+class Enqueue(msgspec.Struct, frozen=True):
     """Step: enqueue a job for ``tick``."""
 
     tick: int
 
 
-@dataclass(frozen=True, slots=True)
-class Miss:
+class Miss(msgspec.Struct, frozen=True):
     """Step: note that the ticks from ``since`` to ``tick`` were missed: ``count`` of them; None if
     they are too many to count."""
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
 
 NameBy: TypeAlias = Literal["queue", "class"]
 
 SCHEMA: Final = "https://opentelemetry.io/schemas/1.27.0"
 
 
-@dataclass(frozen=True, slots=True)
-class Naming:
+class Naming(msgspec.Struct, frozen=True):
     """The names of spans and metrics. ``system``: the value of ``messaging.system``, and part of
     the names that forkq adds."""
 

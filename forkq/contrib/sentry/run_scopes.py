@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
+import msgspec
 import sentry_sdk
 from sentry_sdk.scope import Scope, use_isolation_scope
 from sentry_sdk.tracing import Transaction
@@ -32,8 +32,7 @@ _STATUS: Final[Mapping[Outcome, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
+class _Kept(msgspec.Struct, frozen=True):
     """What belongs to one run."""
 
     scope: Scope

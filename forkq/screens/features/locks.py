@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from ...api import JobEntry, LockFilter, Server, UniqueLock, lock_of, unique_locks
 from ...api.features.locks import expiry_of
@@ -33,8 +34,7 @@ _KNOWN: Final = ("job", "jid", "since", "until", "sure", "newest")
 MOST_KEYS_OF_PAGE: Final = 100_000
 
 
-@dataclass(frozen=True, slots=True)
-class LockLine:
+class LockLine(msgspec.Struct, frozen=True):
     """A lock, and in words where its job is; "": that was not looked for."""
 
     lock: UniqueLock

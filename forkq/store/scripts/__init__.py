@@ -8,16 +8,16 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Final
+
+import msgspec
 
 _FOLDER: Final = resources.files(__package__)  # each call takes longer than all the rest
 _INCLUDE: Final = re.compile(rb'^ *--- @include "([a-z_/]+)"\n', re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class Script:
+class Script(msgspec.Struct, frozen=True):
     """A script's text and the SHA1 by which the server knows it."""
 
     name: str
@@ -25,8 +25,7 @@ class Script:
     sha: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """A call of a script, to be sent among other commands."""
 
     script: Script

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 from rich.text import Text
@@ -18,6 +17,7 @@ from ...screens.running import RUNNING, RunLine, compared
 from ...screens.table import Column, Phrase, Sheet, TableRow, shown_of
 from ...screens.texts import name
 from ...units import format_duration, format_moment, plural
+from ...values import replace
 from ..cells import QUIET, STRONG, WARN, cell, words
 from ..content import Act, Content, Look, Page, Row, Selection, drawn_row
 from .job import JobPage

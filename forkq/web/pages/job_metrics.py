@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Final
 
 from ... import api
 from ...screens.classes import ClassLine, in_the_last
 from ...units import format_duration
+from ...values import replace
 from ..paging import paging
 from ..plots.axes import TimeAxis
 from ..plots.over_time import PlotLine, TimeSlot, bars, lines

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from ...screens import job_acts
 from ...screens.plans import Plan
+from ...values import replace
 from ..routing import action
 from ..visit import Visit
 

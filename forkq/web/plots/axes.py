@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Final
 
+import msgspec
 from markupsafe import Markup
 
 from .svg import element, joined, percent
@@ -19,8 +19,7 @@ _MOST_LABELS: Final = 6
 _EDGE: Final = 0.04  # a label nearer than this to an end would be cut
 
 
-@dataclass(frozen=True, slots=True)
-class ValueAxis:
+class ValueAxis(msgspec.Struct, frozen=True):
     """The axis upward: from 0 to ``top``, a round number, over ``height`` pixels."""
 
     top: float
@@ -50,8 +49,7 @@ class ValueAxis:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class TimeAxis:
+class TimeAxis(msgspec.Struct, frozen=True):
     """The axis from left to right: from ``start`` to ``end``, epoch seconds."""
 
     start: float

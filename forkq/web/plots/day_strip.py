@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 from markupsafe import Markup
 
 from .axes import LABELS, TimeAxis, clock
@@ -17,8 +17,7 @@ DAY: Final = 86_400.0
 MOST_TICKS: Final = 120
 
 
-@dataclass(frozen=True, slots=True)
-class Ticks:
+class Ticks(msgspec.Struct, frozen=True):
     """The ticks of one periodic job in a day, epoch seconds; more than MOST_TICKS count as
     always. ``resting``: no tick is enqueued."""
 

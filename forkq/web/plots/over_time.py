@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+import msgspec
 from markupsafe import Markup
 
 from ...api import Deploy
@@ -20,16 +20,14 @@ _HEIGHT: Final = 180
 _NOTHING: Final = "No job has ended in this time. Figures come with the heartbeats of the children."
 
 
-@dataclass(frozen=True, slots=True)
-class TimeSlot:
+class TimeSlot(msgspec.Struct, frozen=True):
     """What was counted in one slot of time: ``good`` in the bar's foot, ``failed`` on top of it."""
 
     good: int
     failed: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class PlotLine:
+class PlotLine(msgspec.Struct, frozen=True):
     """A line: its ``name`` is its class, too. None in ``values``: nothing is known there."""
 
     name: str

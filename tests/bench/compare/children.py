@@ -7,11 +7,12 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
+from forkq.values import replace
 from tests.bench.compare.cell import Keys, Stage
 from tests.bench.compare.counts import Counts
 from tests.bench.compare.environments import prepare

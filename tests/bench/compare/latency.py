@@ -10,12 +10,12 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from forkq.values import replace
 from tests.bench.compare.cell import Stage
 from tests.bench.compare.environments import prepare
 from tests.bench.compare.peers import FORKQ, PEERS

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from forkq.values import replace
 from tests.bench.compare.ceiling import ceiling
 from tests.bench.compare.cell import Failed, Keys, Stage
 from tests.bench.compare.children import several

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from forkq.config.load import load
 from forkq.config.private_files import show_life
 from forkq.errors import ConfigError, ForkqError, NotRunning
 from forkq.master.status_file import StatusFile
+from forkq.values import replace
 from tests.support.recorded_log import RecordedLog
 
 MISSING = "default.1: ended with exit code 3, ImportError: no module named shop; retry in 8 s"

@@ -17,6 +17,7 @@ from forkq.config.shards import ROWS as SHARDS
 from forkq.config.shards import Shard
 from forkq.config.web_table import WebTable
 from forkq.cron.entry import Entry
+from forkq.values import replace
 from forkq.wire.password_source import PasswordSource
 from tests.support.config_files import Failer, Loader
 
@@ -38,7 +39,7 @@ class TestDefaults:
     def test_an_empty_file_changes_nothing_but_the_source(self, loaded: Loader) -> None:
         without = loaded()
         config = loaded("")
-        assert dataclasses.replace(config, source=None) == without
+        assert replace(config, source=None) == without
         assert config.source is not None
 
     def test_a_config_is_frozen(self, loaded: Loader) -> None:
@@ -139,7 +140,7 @@ class TestEveryKey:
             max_memory=512 << 20, hard_max_memory=1536 << 20, max_jobs=1000, max_age=3600.0,
             drain_timeout=90.0,
         )  # fmt: skip
-        own_limits = dataclasses.replace(limits, max_memory=0, max_jobs=5)
+        own_limits = replace(limits, max_memory=0, max_jobs=5)
         assert loaded(self.TEXT) == Config(
             app=("app.jobs", "./more.py"),
             timeout=7.0,

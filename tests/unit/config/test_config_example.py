@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from forkq.config.config import TABLES
 from forkq.config.cron_tables import ROWS
 from forkq.config.shards import ROWS as SHARDS
 from forkq.cron.entry import Entry
+from forkq.values import replace
 from tests.support.config_files import Loader
 from tests.support.documents import ROOT
 
@@ -33,7 +33,7 @@ class TestExample:
         config = loaded(self.TEXT)
         assert config.app == ("app.jobs",)
         assert [capsule.name for capsule in config.capsules] == ["default", "serial"]
-        assert defaults == dataclasses.replace(
+        assert defaults == replace(
             config, app=(), capsules=defaults.capsules, cron=(), rules=defaults.rules, source=None
         )
 

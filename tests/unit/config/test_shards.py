@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from forkq.config.config import Config
 from forkq.config.shards import shard_of
 from forkq.errors import ConfigError
+from forkq.values import replace
 from tests.support.config_files import Failer, Loader
 
 TEXT = """
@@ -101,7 +101,7 @@ def test_a_configuration_of_one_shard_has_its_address(loaded: Loader) -> None:
     of_mail = config.of_shard("mail")
     assert (of_mail.redis.url, of_mail.shard) == ("redis://:hunter2@b:6380", "mail")
     assert of_mail.of_shard("default") == config
-    assert dataclasses.replace(of_mail, redis=config.redis, shard="default") == config
+    assert replace(of_mail, redis=config.redis, shard="default") == config
     with pytest.raises(ConfigError, match="there are default, mail, bulk"):
         config.of_shard("x")
 

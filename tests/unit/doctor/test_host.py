@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import resource
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from forkq.config.capsule import Capsule
 from forkq.config.recycling import Recycling
 from forkq.doctor.cgroup import dies_together, lowest_limit
 from forkq.doctor.host import max_memory, memory, oom_group, open_files, processes
+from forkq.values import replace
 from tests.unit.doctor.shared import config
 
 MIB = 1 << 20

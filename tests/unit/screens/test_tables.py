@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
@@ -28,6 +27,7 @@ from forkq.screens.table import (
     tag,
 )
 from forkq.top.cells import drawn
+from forkq.values import replace
 
 
 class Fruit(NamedTuple):

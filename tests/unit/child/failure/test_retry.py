@@ -6,7 +6,6 @@ import base64
 import json
 import zlib
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 from forkq.child.failure.retry import Bury, Decision, Drop, Retry, decide
 from forkq.errors import Crashed, Shutdown, caused_by_shutdown
 from forkq.registry import DISCARD, KILL, JobSpec
+from forkq.values import replace
 from forkq.wire.lease import UnitOfWork
 from forkq.wire.payload import dumps
 from forkq.wire.times import now
