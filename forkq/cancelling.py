@@ -13,7 +13,7 @@ from . import registry
 from .default_client import default
 from .errors import ForkqError, InvalidJob, shown
 from .features.cancel.parts import MOST, field_of_jid
-from .features.unique.parts import digest, digest_of
+from .features.unique.parts import Digest
 from .features.unique.tickets import kind_of
 from .push import Parameters
 from .servers import Server, first_found
@@ -108,12 +108,13 @@ def _digest(
 ) -> str:
     """The digest of what makes the job unique. Arguments that do not count may be left out."""
     by, kind = needs.get("unique_by"), kind_of(needs.get("on_duplicate", "skip"))
+    digest = Digest((name, name), by, registry.find(name), kind)
     try:
         if by is not None and not callable(by):
             known = parameters.named(args, kwargs)
             if known.keys() >= set(by):
-                return digest_of(name, {each: known[each] for each in by}, kind)
-        job = {"class": name, "args": parameters.bind(args, kwargs)}
+                return digest.over([known[each] for each in by])
+        given = parameters.bind(args, kwargs)
     except TypeError as error:
         raise InvalidJob(f"job {name!r} takes {parameters}: {error}") from None
-    return digest(job, name, by, registry.find(name), kind)
+    return digest.of(given)

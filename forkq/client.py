@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec.structs import replace
 
@@ -40,7 +40,7 @@ from .wire.times import now
 from .wire.validation import StrictArgs, check_args
 
 if TYPE_CHECKING:
-    from .features.marked import Completed
+    from .features.marked import MarksPlan
     from .features.unique.parts import Unique
     from .limits.rules import Rulebook
     from .servers import Server, Servers
@@ -67,6 +67,10 @@ class Transactions:
 
 
 transactions: Final = Transactions()
+
+
+# What all pushes of one job class share: the payload with its defaults, and what its marks become.
+Template: TypeAlias = "tuple[Payload, MarksPlan | None]"
 
 
 class Client:
@@ -129,14 +133,15 @@ class Client:
         """
         return self._deliver(with_defaults(job))
 
-    def push_args(self, template: Payload, args: list[Any]) -> str | None:
-        """``push`` of a job with these arguments. ``with_defaults`` has made ``template``: what all
-        pushes of a job class share is checked once."""
+    def push_args(self, template: Template, args: list[Any]) -> str | None:
+        """``push`` of a job with these arguments. What all pushes of a job class share is in
+        ``template``, and checked once."""
+        shared, plan = template
         if middleware.pushes.members:
-            return self.push(_given(template, args))
-        job = template.copy()
+            return self.push(_given(shared, args))
+        job = shared.copy()
         job["args"] = args
-        return self._deliver(job)
+        return self._deliver(job, plan)
 
     def push_on_commit(self, job: Payload) -> str | None:
         """Pushes a job when the database transaction of this thread is committed; never if it is
@@ -189,13 +194,14 @@ class Client:
         duplicates = await self._arelease(ready)
         return _settled(ready, duplicates)[0] if duplicates else jid
 
-    async def apush_args(self, template: Payload, args: list[Any]) -> str | None:
+    async def apush_args(self, template: Template, args: list[Any]) -> str | None:
         """``push_args``, awaited as ``apush``."""
+        shared, plan = template
         if middleware.pushes.members:
-            return await self.apush(_given(template, args))
-        job = template.copy()
+            return await self.apush(_given(shared, args))
+        job = shared.copy()
         job["args"] = args
-        encoded = self._encoded(job)
+        encoded = self._encoded(job, plan)
         if encoded is None:
             return None
         duplicates = await self._arelease((encoded,))
@@ -250,18 +256,19 @@ class Client:
         rules = self._rules or Rulebook()
         return Server(connection, keys, self._bounds, rules, self.push, **named)
 
-    def _deliver(self, job: Payload) -> str | None:
+    def _deliver(self, job: Payload, plan: MarksPlan | None = None) -> str | None:
         """Pushes ``job``, which has its defaults, or has it wait for the commit. Returns its jid;
         None if the middleware vetoed it."""
-        encoded = self._encoded(job)
+        encoded = self._encoded(job, plan)
         if encoded is None:
             return None
         duplicates = self._release((encoded,))
         return _settled((encoded,), duplicates)[0] if duplicates else encoded.jid
 
-    def _encoded(self, job: Payload) -> EncodedJob | None:
+    def _encoded(self, job: Payload, plan: MarksPlan | None = None) -> EncodedJob | None:
         """The EncodedJob of ``job``, which has its defaults, after the client middleware; None if
-        the middleware vetoed it. The caller must not use ``job`` afterwards."""
+        the middleware vetoed it. The caller must not use ``job`` afterwards. ``plan`` counts only
+        as long as nothing has changed the job's marks."""
         stamp = self._complete(job)
         if middleware.client.members:
             changed = middleware.through_client(job)
@@ -276,9 +283,11 @@ class Client:
             _add_expiry(job, self._expire)
         if KEY not in job:
             return EncodedJob(job["jid"], job["queue"], at, self._bounds.dumps(job), wait)
-        made = _completed(job, at)
+        if plan is None or not plan.fits(job[KEY], at):
+            plan = plan_of(job, at)
+        needs, lock = plan.complete(job)
         payload = self._bounds.dumps(job)
-        return EncodedJob(job["jid"], job["queue"], at, payload, wait, *made)
+        return EncodedJob(job["jid"], job["queue"], at, payload, wait, needs, lock)
 
     def _complete(self, job: Payload) -> float:
         """Checks the arguments, and adds what no two jobs share. Returns the time."""
@@ -318,7 +327,7 @@ class Client:
         """Encodes the jobs of a bulk push, one after the other; None for one that was vetoed."""
         rows, moments = rows_of(job)
         base = with_defaults({**job, "at": None, "args": []})
-        alike = job.get("at") is None and not middleware.client.members and not _is_unique(base)
+        alike = job.get("at") is None and not middleware.client.members
         return self._alike(base, rows) if alike else self._each(base, rows, moments)
 
     def _each(
@@ -336,14 +345,19 @@ class Client:
         job["created_at"] = job["created_at"] or stamp
         if self._expire:
             _add_expiry(job, self._expire)
-        made = _completed(job, None) if KEY in job else ()
-        encode = row_encoder(job)
+        plan = plan_of(job, None) if KEY in job else None
+        if plan is not None:
+            job.update(plan.top)
+        encode, needs = row_encoder(job, plan and plan.around), plan and plan.needs
+        digest, lock = plan and plan.digest, plan.lock if plan else ""
         name, queue, bounds = job["class"], job["queue"], self._bounds
         for job["args"], jid in zip(rows, new_jids(len(rows)), strict=True):
             check_args(job, self._strict)
-            payload = encode(job["args"], jid)
+            if digest is not None:
+                lock = digest.of(job["args"])
+            payload = encode(job["args"], jid, lock)
             bounds.check(name, payload)
-            yield EncodedJob(jid, queue, None, payload, wait, *made)
+            yield EncodedJob(jid, queue, None, payload, wait, needs, lock)
 
     def _release(self, jobs: Sequence[EncodedJob]) -> dict[str, str]:
         """Writes the jobs, now or when the transaction is committed. Returns the jids of those that
@@ -444,7 +458,7 @@ def _enqueued_now(job: EncodedJob) -> EncodedJob:
 
     if job.at is not None:
         return job
-    return replace(job, payload=enqueued(job.payload, now(), after=job.expires_in))
+    return replace(job, payload=enqueued(job.payload, now(), job.needs))
 
 
 def _add_expiry(job: Payload, table: Mapping[str, float]) -> None:
@@ -454,28 +468,19 @@ def _add_expiry(job: Payload, table: Mapping[str, float]) -> None:
     add_expiry(job, table)
 
 
-def _completed(job: Payload, at: float | None) -> Completed:
-    """``features.marked.complete``, which a plain job does not need."""
-    from .features.marked import complete  # noqa: PLC0415 - a plain push needs none of it
+def plan_of(job: Payload, at: float | None) -> MarksPlan:
+    """``features.marked.plan``, which a plain job does not need."""
+    from .features.marked import plan  # noqa: PLC0415 - a plain push needs none of it
 
-    return complete(job, at, registry.find(job["class"]))
-
-
-def _is_unique(job: Payload) -> bool:
-    """``features.marked.is_unique``, which a plain job does not need."""
-    if KEY not in job:
-        return False
-    from .features.marked import is_unique  # noqa: PLC0415 - a plain push needs none of it
-
-    return is_unique(job)
+    return plan(job, at, registry.find(job["class"]))
 
 
 def _settled(jobs: Sequence[EncodedJob], duplicates: dict[str, str]) -> list[str]:
     """The jids that a push of these jobs returns, some of which are duplicates: "", or the jid of
     the job that has the lock. Raises Duplicate if one of them asks for that."""
     return [
-        _jid_of_duplicate(job.unique, duplicates[job.jid])
-        if job.unique is not None and job.jid in duplicates
+        _jid_of_duplicate(job.needs.unique, duplicates[job.jid])
+        if job.jid in duplicates and job.needs is not None and job.needs.unique is not None
         else job.jid
         for job in jobs
     ]

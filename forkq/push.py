@@ -24,11 +24,12 @@ from typing import (
     overload,
 )
 
+from .client import Template, plan_of
 from .default_client import adefault, default
 from .errors import InvalidJob, MissingAttribute, nearest
 from .wire.bulk import in_row, next_turn
 from .wire.defaults import with_defaults
-from .wire.payload import Payload
+from .wire.payload import KEY, Payload
 from .wire.times import Moment, due
 from .wire.validation import OPTIONS, with_options
 
@@ -209,7 +210,7 @@ class Pusher(Generic[P]):
         if parameters.needs_names:
             self._most = -1
         self._options = options
-        self._template: Payload | None = None
+        self._template: Template | None = None
 
     def perform_async(self, *args: P.args, **kwargs: P.kwargs) -> str:
         """Pushes the job to its queue. Returns its jid, or "" if a middleware vetoed it."""
@@ -386,10 +387,11 @@ class Pusher(Generic[P]):
                 f"{kind!r} object has no attribute {name!r}"
             )
 
-    def _checked_template(self) -> Payload:
+    def _checked_template(self) -> Template:
         """What all pushes of this job share. It is checked at the first push: a job that only its
         own program knows may be defined, and called as a function."""
-        self._template = with_defaults({**self._options, "class": self.name, "args": []})
+        made = with_defaults({**self._options, "class": self.name, "args": []})
+        self._template = made, plan_of(made, None) if KEY in made else None
         return self._template
 
     def _no_rows(self, found: object, names: Sequence[str] = ()) -> InvalidJob:

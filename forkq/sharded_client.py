@@ -47,7 +47,7 @@ def part_key(job: EncodedJob) -> str:
     This is the one place that decides it. Jobs that must meet in one part need the same key: those
     that exclude each other would give what they have in common.
     """
-    return job.jid if job.unique is None else job.unique.digest
+    return job.lock or job.jid
 
 
 class ShardedClient(Client):
@@ -124,8 +124,8 @@ class ShardedClient(Client):
         of each group before it takes the next one. Raises ServerUnavailable in the end if a job
         could be pushed nowhere."""
         for job in push.jobs:
-            if job.unique is not None:
-                self._refuse_elsewhere(job, job.unique.name)
+            if job.needs is not None and job.needs.unique is not None:
+                self._refuse_elsewhere(job, job.needs.unique.name)
         left = push.jobs
         while left:
             push.moved = []

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ..errors import MalformedPayload
 from ..features.effects import jid_of, name_of
+from ..features.expire.parts import promised_at
+from ..features.marked import PushNeeds
 from ..features.unique.parts import Unique, lock_in
 from ..store.connection import RedisConnection, ResponseError
 from ..store.find_job import JobSearch
@@ -150,21 +152,22 @@ class DoubtedLocks:
         job = _job_in(payload, at, doubt.lock, self._keys)
         call = push_call([job], self._keys) if job else _without_job(doubt.lock, self._keys)
         arguments = (*call.arguments, doubt.jid, doubt.sure, note)
-        replies = self._connection.script(DOUBT_OVER, call.keys, arguments)
-        if replies is not None:
-            self._tell(doubt, job, replies)
+        answer = self._connection.script(DOUBT_OVER, call.keys, arguments)
+        if answer is not None:
+            self._tell(doubt, job, answer)
 
-    def _tell(self, doubt: _Doubt, job: EncodedJob | None, replies: Sequence[object]) -> None:
+    def _tell(self, doubt: _Doubt, job: EncodedJob | None, answer: object) -> None:
         lock = shown_name(_digest(doubt.lock).decode("utf-8", "replace"))
         lost = {"gone": shown_name(doubt.jid), "lock": lock}
+        replies = answer if isinstance(answer, list) else []
         refusal = next((reply for reply in replies if isinstance(reply, ResponseError)), None)
-        if job is None or job.unique is None:
+        if job is None or job.needs is None or job.needs.unique is None:
             self._log.warning("a lock whose job is gone was freed", **lost)
         elif refusal is not None:
-            told = {"jid": job.jid, "job": job.unique.name, "error": str(refusal)}
+            told = {"jid": job.jid, "job": job.needs.unique.name, "error": str(refusal)}
             self._log.error("a lock whose job is gone was freed; the next job is lost", **told)
         else:
-            told = {"jid": job.jid, "job": job.unique.name}
+            told = {"jid": job.jid, "job": job.needs.unique.name}
             self._log.warning("a lock whose job is gone was freed for the next job", **told, **lost)
 
 
@@ -191,8 +194,10 @@ def _job_in(payload: bytes, at: bytes, lock: bytes, keys: Keys) -> EncodedJob | 
         due = float(at) if at else None
     except (MalformedPayload, ValueError):
         return None
-    queue, jid, own = job.get("queue", DEFAULT_QUEUE), jid_of(job), lock_in(needs_in(job.get(KEY)))
+    needs = needs_in(job.get(KEY))
+    queue, jid, own = job.get("queue", DEFAULT_QUEUE), jid_of(job), lock_in(needs)
     if type(queue) is not str or not jid or own is None or keys.unique(own.digest).encode() != lock:
         return None
-    unique = Unique(own.digest, own.seconds, name_of(job), "skip", own.until)
-    return EncodedJob(jid, queue, due, payload, is_marked=True, unique=unique)
+    unique = Unique(own.seconds, name_of(job), "skip", own.until)
+    asked = PushNeeds(0.0, promised_at(needs), unique)
+    return EncodedJob(jid, queue, due, payload, 0, asked, own.digest)

@@ -184,8 +184,8 @@ class _Story:
         keys, queue, (index, ends) = self._keys, self._keys.queue("e"), self._marked
         payload = b'{"class":"%s","forkq":{"needs":{"expires_at":\x01}}}' % _CLASS.encode()
         shared = [keys.queues, keys.schedule, index, ends]
-        over = Call(scripts.PUSH, [*shared, queue], [1, "e", "", -_AHEAD, payload, 0])
-        yield Trial(over, [1, 1])
+        over = [1, 5, "e", -_AHEAD, "+inf", "", "", "", "", payload]
+        yield Trial(Call(scripts.PUSH, [*shared, queue], over), 1)
         yield Trial(("ZRANGE", index, 0, 0, "WITHSCORES"), self._is_an_hour_ago)
         looked = Call(scripts.EXPIRED_JOBS, [queue, ends], [0, 10, _MUCH])
         yield Trial(looked, [0, 1, b"", 0, 0, 0])
@@ -196,8 +196,8 @@ class _Story:
         yield Trial(Call(scripts.END, leased, [f"{_OWNER}1", "expired", _CLASS, 1]), 1)
         yield Trial(("HGET", ends, f"{_CLASS}|expired"), b"2")
         lock = keys.unique("d")
-        taken = [1, "e", "", 0, payload, 6, _JID(1), _CLASS, _KEPT, "p"]
-        again = [1, "e", "", 0, payload, 6, _JID(2), _CLASS, _KEPT, "p"]
+        one = [1, 5, "e", "", "+inf", 5, _CLASS, _KEPT, "p", payload]
+        taken, again = [*one, _JID(1)], [*one, _JID(2)]
         names = [*shared, queue, lock, keys.doubted]
         yield Trial(Call(scripts.PUSH, names, [*taken, *again]), [1, 1, _JID(1).encode()])
         yield from self._doubted(names, again)
@@ -225,7 +225,7 @@ class _Story:
 
     def _doubted(self, names: Sequence[str], again: Sequence[Any]) -> Iterator[Trial]:
         """A push meets a doubted lock: its job is found, and then is gone."""
-        keys, waiting = self._keys, self._keys.queue("f")
+        keys, waiting, payload = self._keys, self._keys.queue("f"), again[-2]
         yield Trial(("LPUSH", waiting, _FIRST), 1)
         looked = Call(
             scripts.FIND_JOBS, [waiting, keys.inflight("f")], ["list", 0, 10, _MUCH, _JID(1)]
@@ -237,9 +237,9 @@ class _Story:
         yield Trial(Call(scripts.DOUBT_SURE, [names[-1], names[-2]], [0, _JID(1)]), 1)
         yield Trial(("HSET", names[-2], "sure", 1), 0)
         yield Trial(Call(scripts.PUSH, names, again), [1, _JID(1).encode()])
-        over = Call(scripts.DOUBT_OVER, names, [*again, _JID(1), 1, b" " + again[4]])
-        yield Trial(over, [1, 1])
-        yield Trial(("LPOP", names[-3]), again[4])
+        over = Call(scripts.DOUBT_OVER, names, [*again, _JID(1), 1, b" " + payload])
+        yield Trial(over, 1)
+        yield Trial(("LPOP", names[-3]), payload)
         freed = [names[-2], keys.tickets, keys.schedule]
         yield Trial(Call(scripts.LOCK_FREE, freed, [_JID(1)]), 0)
 

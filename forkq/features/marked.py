@@ -8,7 +8,7 @@ which a job ends or goes on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -22,7 +22,7 @@ from .expire import parts as expire
 from .iterable import parts as iterable
 from .unique import parts as unique
 from .unique import tickets
-from .unique.parts import Definition, Lock, Unique
+from .unique.parts import Definition, Digest, Lock, Unique
 from .unique.tickets import Marked
 from .ways import BY_NAME
 
@@ -40,41 +40,98 @@ _VERSIONS: Final = {expire.EXPIRES_AT: 1, unique.UNIQUE: 2, iterable.CURSOR: ite
 _OF_TICKETS: Final = 3  # of jobs of which at most one waits
 
 
-class Completed(NamedTuple):
-    """What a push must know of a job: whether it is marked, the seconds that push.lua adds to
-    Redis's time in the place of the placeholder, and its lock."""
+class PushNeeds(NamedTuple):
+    """What a push must know of marked jobs; all of a bulk share it. ``expires_in``: the seconds
+    that push.lua adds to Redis's time in the place of the placeholder (0: there is none).
+    ``expires_at``: when they expire, if that is known. ``unique``: what their locks need."""
 
-    is_marked: bool = False
-    after: float = 0.0
+    expires_in: float = 0.0
+    expires_at: float | None = None
     unique: Unique | None = None
 
+    def arguments(self, before: int) -> tuple[object, ...]:
+        """What push.lua is told of them. ``before``: the number of the key before their locks."""
+        first = "+inf" if self.expires_at is None else self.expires_at
+        lock = ("",) * 4 if self.unique is None else (before, *self.unique.arguments)
+        return (self.expires_in or "", first, *lock)
 
-def complete(job: Payload, at: float | None, definition: Definition | None = None) -> Completed:
-    """Makes of the options of a job's features what its payload has, as its last key. ``at``: when
-    it is due (epoch seconds; None: now). ``definition``: that of its class, if it is known. Raises
-    InvalidJob."""
-    marks = job.pop(KEY)
-    needs = marks.get(NEEDS) if type(marks) is dict else None
+
+class Completed(NamedTuple):
+    """What the push of one job must know: None if it is not marked, and the digest in the name of
+    its lock, "" if it has none."""
+
+    needs: PushNeeds | None = None
+    lock: str = ""
+
+
+class MarksPlan(NamedTuple):
+    """What the payloads of jobs with the same options have as their last key, ``marks`` among these
+    options. ``head`` and ``tail`` are the JSON of that key, around the digest of the arguments;
+    empty if they have no such key. ``top`` is what they have at their top, if they expire."""
+
+    marks: Any
+    needs: PushNeeds | None = None
+    head: bytes = b""
+    tail: bytes = b""
+    lock: str = ""
+    digest: Digest | None = None
+    top: Mapping[str, Any] = {}
+
+    @property
+    def around(self) -> tuple[bytes, bytes] | None:
+        """The JSON of the marks before and behind the digest; None if there are none."""
+        return (self.head, self.tail) if self.head else None
+
+    def fits(self, marks: Any, at: float | None) -> bool:
+        """Whether a job with these ``marks``, due at ``at``, is one of them."""
+        return self.marks is marks and (at is None or not self.top)
+
+    def complete(self, job: Payload) -> Completed:
+        """Makes of the options of one job what its payload has, as its last key. Raises
+        InvalidJob."""
+        lock = self.lock if self.digest is None else self.digest.of(job["args"])
+        job.pop(KEY, None)
+        job.update(self.top)
+        if self.head:
+            job[KEY] = msgspec.Raw(self.head + lock.encode() + self.tail)
+        return Completed(self.needs, lock)
+
+
+def plan(job: Payload, at: float | None, definition: Definition | None = None) -> MarksPlan:
+    """What ``job`` shares with others that have its options. ``at``: when it is due (epoch seconds;
+    None: now). ``definition``: that of its class, if it is known. Raises InvalidJob."""
+    options = job[KEY]
+    needs = options.get(NEEDS) if type(options) is dict else None
     if type(needs) is not dict:
-        job[KEY] = marks
-        return Completed()
-    needs = dict(needs)
-    after = expire.promise(job, needs, at)
+        return MarksPlan(options, head=encode(options))
+    needs, top = dict(needs), dict[str, Any]()
+    after = expire.promise(job["class"], top, needs, at)
     asked = unique.ask(job, needs, definition)
-    known = marks.get("v")
-    marks = {name: value for name, value in marks.items() if name not in ("v", NEEDS)}
+    made, text = MarksPlan(options, top=top), _text(job, options, needs)
     if needs:
+        moment = None if after else expire.promised_at(needs)
+        made = made._replace(needs=PushNeeds(after, moment, asked and asked.unique))
+    if asked is None:
+        return made._replace(head=text)
+    head, _, tail = text.rpartition(asked.lock.encode())
+    return made._replace(head=head, tail=tail, lock=asked.lock, digest=asked.digest)
+
+
+def _text(job: Payload, options: Mapping[str, Any], needs: dict[str, Any]) -> bytes:
+    """The JSON of the marks of a job with these ``options`` and ``needs``; empty if it has none."""
+    marks = {name: value for name, value in options.items() if name not in ("v", NEEDS)}
+    if needs:
+        known = options.get("v")
         lowest = max(_version(needs), known if type(known) is int else 0)
         marks |= {"v": lowest, NEEDS: needs}
         _check_size(job, needs)
-    if marks:
-        job[KEY] = marks
-    return Completed(bool(needs), after, asked)
+    return encode(marks) if marks else b""
 
 
-def is_unique(job: Payload) -> bool:
-    """Whether the job, whose options are at their places, has a lock of its own."""
-    return bool(needs_in(job.get(KEY)).keys() & {"unique_for", unique.UNIQUE})
+def complete(job: Payload, at: float | None, definition: Definition | None = None) -> Completed:
+    """Makes of the options of a job's features what its payload has, as its last key. The
+    parameters are those of ``plan``. Raises InvalidJob."""
+    return plan(job, at, definition).complete(job)
 
 
 def at_start(keys: Keys, marked: Payload, waited: float) -> tuple[Effect, ...]:
@@ -108,16 +165,17 @@ def start_call(
     return tickets.start_call(keys, lock, _marked(marked), lease)
 
 
-def stamped(payload: bytes, after: float, at: float) -> bytes:
-    """The payload with the moment ``after`` seconds from ``at`` in the place of the placeholder:
-    what push.lua makes of it in Redis's time."""
-    if not after:
+def stamped(payload: bytes, needs: PushNeeds | None, at: float) -> bytes:
+    """The payload of a job that is pushed at ``at`` with the moment in the place of the
+    placeholder: what push.lua makes of it in Redis's time."""
+    if needs is None or not needs.expires_in:
         return payload
-    return payload.replace(expire.MOMENT, encode(at + after))
+    return payload.replace(expire.MOMENT, encode(at + needs.expires_in))
 
 
-def enqueued(payload: bytes, at: float, *, after: float) -> bytes:
+def enqueued(payload: bytes, at: float, needs: PushNeeds | None) -> bytes:
     """The payload of a push that has waited until ``at``: that was no time in its queue."""
+    after = 0.0 if needs is None else needs.expires_in
     job = loads(payload.replace(expire.MOMENT, b"0") if after else payload)
     job["enqueued_at"] = at
     if after:

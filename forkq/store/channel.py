@@ -32,7 +32,7 @@ from .loop.connections import LoopConnection, LoopConnections
 from .loop.pipelined import PipelinedConnection, Replies
 from .pool import RedisPool
 from .push_steps import Push, WaitingPush, packed_single
-from .redis_py import RawConnection
+from .redis_py import RawConnection, exceptions
 from .refusals import failure
 from .route import Access, EncodedJob, Wait
 
@@ -83,12 +83,14 @@ class RedisChannel:
                 duplicates |= waiting.duplicates
             return self._replicated(waiting)
         job = jobs[0]
-        if len(jobs) == 1 and job.at is None and not job.is_marked:
-            self._push_one(job)
-        else:
+        if len(jobs) > 1 or (job.at is not None and job.needs is None):
             push = self._push(Push(jobs, self._keys))
-            if duplicates is not None:
-                duplicates |= push.duplicates
+        elif (odd := self._push_one(job)) is None:
+            return None
+        else:
+            push = odd
+        if duplicates is not None:
+            duplicates |= push.duplicates
         return None
 
     async def apush(
@@ -104,7 +106,7 @@ class RedisChannel:
             return None
         loop = self._loops.of_running_loop(waits=wait is not None)
         job = jobs[0]
-        if wait is None and len(jobs) == 1 and job.at is None and not job.is_marked:
+        if wait is None and len(jobs) == 1 and job.at is None and job.needs is None:
             await self._apush_one(loop, job)
             return None
         push = Push(jobs, self._keys) if wait is None else WaitingPush(jobs, self._keys, wait=wait)
@@ -158,15 +160,16 @@ class RedisChannel:
         """Awaits the pushes of this loop that are under way, and closes its connections."""
         await self._loops.drain()
 
-    def _push_one(self, job: EncodedJob) -> None:
-        """Pushes one plain job to its queue, as most pushes do. Redis answers with two numbers as
-        a rule. Only if it does not, a ``Push`` judges what has happened."""
-        sent = b""
+    def _push_one(self, job: EncodedJob) -> Push | None:
+        """Pushes one job, as most pushes do: a plain one to its queue, or a marked one. Redis
+        answers with numbers as a rule. Only if it does not, a ``Push`` judges what has happened,
+        and is returned."""
+        sent, count = b"", 2 if job.needs is None else 1
         try:
             connection = self._pool.take()
             try:
-                sent = packed_single(self._keys.prefix, job.queue, job.payload)
-                replies = connection.step(sent, 2, 2)
+                sent = packed_single(self._keys, job)
+                replies = connection.step(sent, count, count)
             finally:
                 self._pool.give_back(connection)
         except RedisError as error:
@@ -174,8 +177,11 @@ class RedisChannel:
             if sent:
                 push.next_step()  # it is on its way
             raise self._failure(error, push) from error
-        if not type(replies[0]) is type(replies[1]) is int:
-            self._push(Push([job], self._keys), replies)
+        if type(replies[0]) is type(replies[-1]) is int:
+            return None
+        if type(replies[0]) is exceptions.NoScriptError:  # nothing was done: the push loads it
+            return self._push(Push([job], self._keys))
+        return self._push(Push([job], self._keys), replies)
 
     def _push(self, push: AnyPush, replies: Sequence[Any] = ()) -> AnyPush:
         """Carries a push out, and returns it. ``replies``: those to its first step, if that is
@@ -219,7 +225,7 @@ class RedisChannel:
         found, connection = Replies(), None
         try:
             connection = loop.ready() or await loop.take()
-            connection.send(packed_single(self._keys.prefix, job.queue, job.payload), found, 2)
+            connection.send(packed_single(self._keys, job), found, 2)
             replies = await found.take(2)
         except (RedisError, CancelledError) as error:
             push = Push([job], self._keys)

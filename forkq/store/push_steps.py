@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
@@ -22,10 +22,11 @@ from .route import EncodedJob, Wait
 from .scripts import PUSH, PUSH_NEWEST, Call, Script
 
 if TYPE_CHECKING:
-    from ..features.unique.parts import Unique
+    from ..features.marked import PushNeeds
 
 # Jobs that are sent at a time.
 BATCH: Final = 1000
+_SCHEDULE: Final = 2  # the number of its key in a call of push.lua
 # How many batches are under way: they hide a network's round trip. After a lost reply, Redis may
 # have each of them or not.
 _UNDER_WAY: Final = 4
@@ -215,9 +216,21 @@ class WaitingPush(Push, kw_only=True):
             self.replicated = reached >= wanted
 
 
-def packed_single(prefix: str, queue: str, payload: bytes) -> Packed:
-    """What a ``Push`` of one job that goes to its queue now sends in its first step."""
-    return b"%b$%d\r\n%b\r\n" % (_beginning(prefix, queue), len(payload), payload)
+def packed_single(keys: Keys, job: EncodedJob) -> Packed:
+    """What a ``Push`` of one job that is marked, or goes to its queue now, sends in its first
+    step."""
+    payload = job.payload
+    if job.needs is None:
+        return b"%b$%d\r\n%b\r\n" % (_beginning(keys.prefix, job.queue), len(payload), payload)
+    if job.at is not None or job.needs.unique is None or job.needs.unique.is_ticket:
+        [(command, _)] = _writes([job], keys)
+        return pack([command])
+    head, middle, tail = _around(keys.prefix, PUSH.sha, job.queue, job.needs)
+    lock, jid = keys.unique(job.lock).encode(), job.jid.encode()
+    return b"%b$%d\r\n%b\r\n%b$%d\r\n%b\r\n%b$%d\r\n%b\r\n" % (
+        *(head, len(lock), lock, middle, len(payload), payload),
+        *(tail, len(jid), jid),
+    )
 
 
 @lru_cache(maxsize=1000)
@@ -228,6 +241,19 @@ def _beginning(prefix: str, queue: str) -> Packed:
     return pack(commands).removesuffix(b"$0\r\n\r\n")
 
 
+@lru_cache(maxsize=1000)
+def _around(prefix: str, sha: bytes, queue: str, needs: PushNeeds) -> list[Packed]:
+    """What all calls of push.lua, known by ``sha``, for a single unique job of this queue have
+    before the lock's key, behind that, and behind the payload; the jid comes last."""
+    keys, texts = Keys(prefix), ("\1lock", "\1payload", "\1jid")
+    sample = EncodedJob(texts[2], queue, None, texts[1].encode(), 0, needs, texts[0])
+    packed, parts = pack([push_call([sample], keys).command]), []
+    for text in (keys.unique(texts[0]), *texts[1:]):
+        part, _, packed = packed.partition(b"$%d\r\n%b\r\n" % (len(text), text.encode()))
+        parts.append(part)
+    return parts
+
+
 def _writes(jobs: Sequence[EncodedJob], keys: Keys) -> list[Write]:
     """The commands that push these jobs."""
     pairs: list[float | bytes] = []
@@ -236,8 +262,8 @@ def _writes(jobs: Sequence[EncodedJob], keys: Keys) -> list[Write]:
     marked: list[EncodedJob] = []
     newest: list[EncodedJob] = []  # at most one of each waits
     for job in jobs:
-        if job.is_marked:
-            is_ticket = job.unique is not None and job.unique.is_ticket
+        if job.needs is not None:
+            is_ticket = job.needs.unique is not None and job.needs.unique.is_ticket
             (newest if is_ticket else marked).append(job)
         elif job.at is not None:
             pairs += (job.at, job.payload)
@@ -260,18 +286,39 @@ def _writes(jobs: Sequence[EncodedJob], keys: Keys) -> list[Write]:
 
 
 def push_call(jobs: Sequence[EncodedJob], keys: Keys) -> Call:
-    """The call of push.lua that pushes these marked jobs."""
-    queues = list(dict.fromkeys(job.queue for job in jobs))
-    numbers = {queue: number for number, queue in enumerate(queues, start=1)}
-    names = [keys.queues, keys.schedule, keys.marked, keys.totals("ends"), *map(keys.queue, queues)]
+    """The call of push.lua that pushes these marked jobs, in groups that share all that they
+    can."""
+    names = [keys.queues, keys.schedule, keys.marked, keys.totals("ends")]
     arguments: list[Any] = []
-    for job in jobs:
-        at = "" if job.at is None else job.at
-        arguments += (numbers[job.queue], job.queue, at, job.expires_in or 0, job.payload)
-        arguments += (0,) if job.unique is None else _lock_of(job, job.unique, names, keys)
-    if any(job.unique is not None for job in jobs):
+    for _, found in groupby(jobs, _shared):
+        _add_group(list(found), keys, names, arguments)
+    if any(job.lock for job in jobs):
         names.append(keys.doubted)
     return Call(PUSH, names, arguments)
+
+
+def _shared(job: EncodedJob) -> tuple[str, bool, Any]:
+    """What the jobs of one group of push.lua have in common."""
+    return job.queue, job.at is None, job.needs
+
+
+def _add_group(
+    jobs: Sequence[EncodedJob], keys: Keys, names: list[str], arguments: list[Any]
+) -> None:
+    """Adds one group of jobs to the arguments of a call of push.lua, and their keys to its keys."""
+    first, place = jobs[0], _SCHEDULE
+    if first.at is None:
+        names.append(keys.queue(first.queue))
+        place = len(names)
+    needs = () if first.needs is None else first.needs.arguments(len(names))
+    arguments += (len(jobs), place, first.queue, *needs)
+    each: list[Sequence[Any]] = [[job.payload for job in jobs]]
+    if first.at is not None:
+        each.append([job.at for job in jobs])
+    if first.lock:
+        names += [keys.unique(job.lock) for job in jobs]
+        each.append([job.jid for job in jobs])
+    arguments += chain.from_iterable(zip(*each, strict=True))
 
 
 def _write_of_newest(jobs: Sequence[EncodedJob], keys: Keys) -> Write:
@@ -280,12 +327,12 @@ def _write_of_newest(jobs: Sequence[EncodedJob], keys: Keys) -> Write:
     names += [keys.tickets, keys.doubted]
     arguments: list[Any] = []
     for job in jobs:
-        assert job.unique is not None
-        digest, seconds, name, *_ = job.unique
-        names += (keys.queue(job.queue), keys.unique(digest))
+        assert job.needs is not None
+        assert job.needs.unique is not None
+        names += (keys.queue(job.queue), keys.unique(job.lock))
         at = "" if job.at is None else job.at
-        arguments += (len(names), job.queue, at, job.expires_in or 0, job.payload)
-        arguments += (job.jid, name, seconds)
+        arguments += (len(names), job.queue, at, job.needs.expires_in or 0, job.payload)
+        arguments += (job.jid, job.needs.unique.name, job.needs.unique.seconds)
     return Call(PUSH_NEWEST, names, arguments).command, [job.jid for job in jobs]
 
 
@@ -298,12 +345,6 @@ def _has_load(writes: Sequence[Write]) -> bool:
     """Whether these commands give the server the text of the script. If it does not know the script
     even then, it has refused the text, and would refuse it each time."""
     return any(command[:2] == ("SCRIPT", "LOAD") for command, _ in writes)
-
-
-def _lock_of(job: EncodedJob, lock: Unique, names: list[str], keys: Keys) -> Sequence[Any]:
-    """The arguments for the lock of a job. Adds its key to ``names``, those of the call."""
-    names.append(keys.unique(lock.digest))
-    return (len(names), job.jid, lock.name, lock.seconds, lock.kind)
 
 
 def _jids(writes: Iterable[Write]) -> tuple[str, ...]:

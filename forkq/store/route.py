@@ -19,7 +19,7 @@ import msgspec
 from ..wire.keys import Keys
 
 if TYPE_CHECKING:
-    from ..features.unique.parts import Unique
+    from ..features.marked import PushNeeds
     from ..wire.password_source import PasswordSource
     from .channel import RedisChannel
     from .connection import RedisConnection
@@ -41,18 +41,17 @@ _lock = threading.Lock()
 
 class EncodedJob(msgspec.Struct, frozen=True, gc=False):
     """A job as it is written to Redis. ``at`` is None if it goes to its queue now. ``wait``: for
-    how many replicas its push waits; all jobs of one push have the same. ``is_marked``: push.lua
-    pushes it, and puts the moment ``expires_in`` seconds from now in the place of the placeholder
-    (0: there is none). ``unique``: its lock, if it has one."""
+    how many replicas its push waits; all jobs of one push have the same. ``needs``: what push.lua,
+    which pushes marked jobs, must know of it; None if it is not marked. ``lock``: the digest in the
+    name of its lock, "" if it has none."""
 
     jid: str
     queue: str
     at: float | None
     payload: bytes
     wait: int = 0
-    is_marked: bool = False
-    expires_in: float = 0.0
-    unique: Unique | None = None
+    needs: PushNeeds | None = None
+    lock: str = ""
 
 
 class Wait(NamedTuple):

@@ -20,14 +20,15 @@ class Locks:
     def take(self, job: EncodedJob, at: float, duplicates: dict[str, str]) -> bool:
         """Whether the job may be pushed at ``at``: it has no lock, or gets it. If not,
         ``duplicates`` has who has it."""
-        if job.unique is None or job.unique.is_ticket:  # for the latter see Recorder.add
+        unique = job.needs and job.needs.unique
+        if unique is None or unique.is_ticket:  # for the latter see Recorder.add
             return True
-        holder, until = self._held.get(job.unique.digest, ("", 0.0))
+        holder, until = self._held.get(job.lock, ("", 0.0))
         if holder not in ("", job.jid) and until > at:
             duplicates[job.jid] = holder
             return False
         due = at if job.at is None else job.at
-        self._held[job.unique.digest] = job.jid, due + job.unique.seconds
+        self._held[job.lock] = job.jid, due + unique.seconds
         return True
 
     def start(self, unit: UnitOfWork) -> None:

@@ -68,7 +68,7 @@ class Recorder:
     def _taken(self, jobs: Sequence[EncodedJob], duplicates: dict[str, str]) -> list[RecordedJob]:
         at = now()
         kept = [job for job in jobs if self.locks.take(job, at, duplicates)]
-        payloads = [stamped(job.payload, job.expires_in, at) for job in kept]
+        payloads = [stamped(job.payload, job.needs, at) for job in kept]
         return [RecordedJob.of(raw, job.at) for raw, job in zip(payloads, kept, strict=True)]
 
     def _may_run(self, job: RecordedJob) -> bool:

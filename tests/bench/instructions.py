@@ -1,7 +1,8 @@
 """How many instructions a push takes. A busy machine does not change them, as it changes seconds.
 
 ``python -m tests.bench.instructions`` prints them for one ``perform_async``, for one row of
-``perform_bulk``, and for the same two commands over a socket with nothing but hiredis. It needs
+``perform_bulk``, for both of a unique job, and for the same two commands over a socket with nothing
+but hiredis. It needs
 ``valgrind``. Python's own instructions are counted, so they depend on how this Python was built.
 """
 
@@ -13,19 +14,25 @@ import re
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import hiredis
 
 import forkq
 from forkq.store import pool
+from forkq.store.scripts import PUSH
 from tests.bench.load import PAYLOAD
 from tests.support.documents import ROOT
-from tests.support.server import Server
+from tests.support.server import Server, client_of
 
 _FEW, _MANY = 200, 1200
-_PATHS: Final = ("perform_async", "a row of perform_bulk", "a socket and hiredis")
+_PATHS: Final = (
+    "perform_async", "a row of perform_bulk", "... of a unique job", "... a row of these",
+    "a socket and hiredis",
+)  # fmt: skip
 _COMMANDS: Final[tuple[Any, ...]] = (
     ("SADD", "queues", "default"),
     ("LPUSH", "queue:default", PAYLOAD),
@@ -37,13 +44,23 @@ _VALGRIND: Final = "valgrind --tool=cachegrind --cache-sim=no --cachegrind-out-f
 def _noop(number: int, word: str) -> None: ...
 
 
-def _push(count: int) -> None:
-    for number in range(count):
-        _noop.perform_async(number, "word")
+@forkq.job(name="Unique", unique_for=600)
+def _unique(number: int, word: str) -> None: ...
 
 
-def _push_bulk(count: int) -> None:
-    _noop.perform_bulk([(number, "word") for number in range(count)])
+def _push(job: Any, count: int) -> None:
+    for number in _fresh(count):
+        job.perform_async(number, "word")
+
+
+def _push_bulk(job: Any, count: int) -> None:
+    job.perform_bulk([(number, "word") for number in _fresh(count)])
+
+
+def _fresh(count: int) -> range:
+    """Numbers that no other call of this, and no other process, has: no job is a duplicate."""
+    first = time.monotonic_ns()
+    return range(first, first + count)
 
 
 def _floor(port: int) -> Callable[[int], None]:
@@ -71,7 +88,12 @@ def _run_each(port: int) -> None:
     forkq.configure(f"redis://127.0.0.1:{port}")
     ours: Any = pool
     ours._FRESH = math.inf  # valgrind is slow: all connections would be looked at
-    for work in (_push, _push_bulk, _floor(port)):
+    works: list[Callable[[int], None]] = [
+        partial(push, job) for job in (_noop, _unique) for push in (_push, _push_bulk)
+    ]
+    with client_of(f"redis://127.0.0.1:{port}") as redis:
+        redis.script_load(PUSH.text)
+    for work in (*works, _floor(port)):
         for count in (_FEW, _MANY):
             sys.stdout.flush()
             pid = os.fork()

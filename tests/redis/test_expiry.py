@@ -653,8 +653,7 @@ def test_a_table_gives_the_jobs_of_a_queue_an_expiry(
         lasts = {
             round(one["expiry"] - one["enqueued_at"]) if "forkq" in one else 0 for one in found
         }
-        [seconds] = lasts
-        return seconds
+        return min(lasts)  # of a push that a busy machine has delayed it is more
 
     assert after("exports") == 7200
     assert after("exports", expires_in=30) == 30

@@ -15,6 +15,7 @@ import pytest
 
 import forkq
 from forkq import default_client, registry
+from forkq.client import Template
 from forkq.current_job import (
     CurrentJob,
     enter_job,
@@ -39,9 +40,9 @@ class FakeClient:
         self.pushed.append(job)
         return "j" * 24
 
-    def push_args(self, template: dict[str, Any], args: list[Any]) -> str | None:
-        defaults = with_defaults({"class": "X", "args": []})
-        own = {key: value for key, value in template.items() if value != defaults.get(key, ...)}
+    def push_args(self, template: Template, args: list[Any]) -> str | None:
+        defaults, (shared, _) = with_defaults({"class": "X", "args": []}), template
+        own = {key: value for key, value in shared.items() if value != defaults.get(key, ...)}
         return self.push({**own, "args": args})
 
     def push_bulk(self, job: dict[str, Any]) -> list[str]:

@@ -195,7 +195,7 @@ class CronEnqueuer:
         noted: tuple[int, bytes],
         pushed: tuple[object, ...],
         refusal: bytes,
-        lock: Unique | None = None,
+        lock: tuple[str, Unique] | None = None,
     ) -> Reply:
         tick, line = noted
         keys = [
@@ -209,9 +209,10 @@ class CronEnqueuer:
         ]
         more: list[object] = [line, history.KEEP, history.EXPIRES, *pushed, refusal]
         if lock is not None:
-            keys += (self._keys.totals("ends"), self._keys.unique(lock.digest), self._keys.doubted)
+            digest, unique = lock
+            keys += (self._keys.totals("ends"), self._keys.unique(digest), self._keys.doubted)
             keys += (self._keys.tickets, self._keys.schedule, self._keys.retry)
-            more += (lock.name, lock.seconds, lock.kind)
+            more += (unique.name, unique.seconds, unique.kind)
         outcome, detail = self._connection.script(CRON_TICK, keys, (entry.name, tick, *more))
         return outcome, detail
 
@@ -231,8 +232,9 @@ def _queue(entry: Entry) -> str:
 
 def _payload(
     entry: Entry, tick: int, jid: str, expire: Mapping[str, float]
-) -> tuple[bytes, Unique | None]:
-    """The job for ``tick``, as a client would have written it, and its lock if it is unique."""
+) -> tuple[bytes, tuple[str, Unique] | None]:
+    """The job for ``tick``, as a client would have written it, and the digest in the name of its
+    lock with what that needs, if it is unique."""
     at = now()
     made = {**DEFAULTS, **entry.job, "jid": jid, "created_at": at}
     made.pop("at", None)
@@ -241,8 +243,9 @@ def _payload(
     made["enqueued_at"] = at
     made[KEY] = {**own, **marks} if isinstance(own, dict) else marks
     add_expiry(made, expire)
-    _, after, lock = complete(made, None)
-    return stamped(dumps(made), after, at), lock
+    needs, lock = complete(made, None)
+    payload, unique = dumps(made), needs and needs.unique
+    return stamped(payload, needs, at), unique and (lock, unique)
 
 
 class Overlap:

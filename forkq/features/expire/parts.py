@@ -29,18 +29,19 @@ MOMENT: Final = b"\x01"
 _PLACEHOLDER: Final = msgspec.Raw(MOMENT)
 
 
-def promise(job: Payload, needs: dict[str, Any], at: float | None) -> float:
-    """Writes into ``job`` and its ``needs`` when it expires, if it has the option. ``at``: when it
-    is due (epoch seconds; None: it goes to its queue now). Returns the seconds that push.lua adds
+def promise(name: str, top: Payload, needs: dict[str, Any], at: float | None) -> float:
+    """Writes into ``top``, keys at the top of a payload, and into its ``needs`` when a job of this
+    ``name`` expires, if it has the option. ``at``: when it is due (epoch seconds; None: it goes to
+    its queue now). Returns the seconds that push.lua adds
     to Redis's time; 0 if the payload has no placeholder. Raises InvalidJob for another value than
     the option can have: a raw push may have written it there."""
     after: float | None = needs.pop(EXPIRES_IN, None)
     if not after:
         return 0.0
     if not (row := OPTIONS[EXPIRES_IN]).values.fits(after):
-        raise row.refusal(job["class"], EXPIRES_IN, after)
+        raise row.refusal(name, EXPIRES_IN, after)
     moment = _PLACEHOLDER if at is None else at + after
-    needs[EXPIRES_AT] = job[EXPIRY] = moment
+    needs[EXPIRES_AT] = top[EXPIRY] = moment
     return after if at is None else 0.0
 
 

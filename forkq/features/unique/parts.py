@@ -28,6 +28,8 @@ UNIQUE: Final = "unique"
 Until: TypeAlias = Literal["end", "start", "expiry"]
 # What becomes of the lock: "freed", "held" for its time from now on, "taken again" if it is free.
 Fate: TypeAlias = Literal["kept", "freed", "held", "taken again", "the newest job's", "by TTL"]
+# What counts of the arguments: the names of these, or what a function makes of them.
+By: TypeAlias = Sequence[str] | Callable[..., Any]
 # What a push does that finds the lock taken.
 OnDuplicate: TypeAlias = Literal["skip", "raise", "return", "replace", "latest"]
 _OPTIONS: Final = ("unique_for", "unique_until", "unique_by", "on_duplicate")
@@ -39,6 +41,9 @@ _LEAST_HELD: Final = 30.0
 # It takes the lock again at its start if that may lapse before the next beat.
 _SOON: Final = 15.0
 _LONGEST_DIGEST: Final = 64
+_DIGEST_SIZE: Final = 16  # bytes
+# Stands in the needs of a job for the digest of its arguments, which is as long.
+NO_DIGEST: Final = "#" * (2 * _DIGEST_SIZE)
 
 
 class Lock(NamedTuple):
@@ -119,15 +124,19 @@ def while_running(keys: Keys, needs: Mapping[str, Any], job: Marked) -> tuple[Ef
 
 
 class Unique(NamedTuple):
-    """What a push needs to know of a unique job: the ``digest`` in the name of its lock, for how
-    many ``seconds`` it has that, its class, what to do if another job has it, and ``until`` when it
-    has it."""
+    """What a push needs to know of unique jobs, beside the digest in the name of a lock: for how
+    many ``seconds`` a job has it, its class, what to do if another job has it, and ``until`` when
+    it has it."""
 
-    digest: str
     seconds: float
     name: str
     on_duplicate: OnDuplicate
     until: Until
+
+    @property
+    def arguments(self) -> tuple[object, ...]:
+        """What push.lua is told of it."""
+        return self.name, self.seconds, self.kind
 
     @property
     def kind(self) -> str:
@@ -154,26 +163,37 @@ class Definition(Protocol):
     def defaults(self) -> Mapping[str, Any]: ...
 
 
-def ask(job: Payload, needs: dict[str, Any], definition: Definition | None) -> Unique | None:
-    """Makes of the options of a unique job what its payload needs. None if it is not unique. Raises
-    InvalidJob."""
+class Asked(NamedTuple):
+    """What the options of a unique job ask. ``digest`` makes the digest of its arguments; None if
+    the payload has a lock already, which is pushed again: ``lock`` then."""
+
+    unique: Unique
+    lock: str
+    digest: Digest | None
+
+
+def ask(job: Payload, needs: dict[str, Any], definition: Definition | None) -> Asked | None:
+    """Makes of the options of a unique job what its payload needs, with NO_DIGEST in the place of
+    the digest. None if it is not unique. Raises InvalidJob."""
     given = {name: needs.pop(name) for name in _OPTIONS if name in needs}
-    name = name_of(job)
+    name, digest = name_of(job), None
     how: OnDuplicate = given.get("on_duplicate", "skip")
-    if not given.get("unique_for"):
-        lock = lock_in(needs)  # a payload that is pushed again
-        if lock is None:
-            return None
-        return Unique(lock.digest, lock.held_for, name, lock.kind or how, lock.until)
-    _check(job["class"], given)
-    kind = tickets.kind_of(how)
-    made = digest(job, name, given.get("unique_by"), definition, kind)
+    if given.get("unique_for"):
+        _check(job["class"], given)
+        kind = tickets.kind_of(how)
+        digest = Digest((job["class"], name), given.get("unique_by"), definition, kind)
+        needs[UNIQUE] = _need(given, kind)
+    if (lock := lock_in(needs)) is None:
+        return None
+    unique = Unique(lock.held_for, name, lock.kind or how, lock.until)
+    return Asked(unique, lock.digest, digest)
+
+
+def _need(given: Mapping[Any, Any], kind: Kind | None) -> dict[str, Any]:
+    """What a payload has of a job with these options, but for the digest."""
     until = given.get("unique_until", "start" if kind == "replace" else "end")
-    lock = Lock(made, float(given["unique_for"]), until, kind)
-    needs[UNIQUE] = {"lock": made, "for": lock.seconds, "until": lock.until}
-    if kind is not None:
-        needs[UNIQUE]["on"] = kind
-    return Unique(made, lock.held_for, name, how, lock.until)
+    need = {"lock": NO_DIGEST, "for": float(given["unique_for"]), "until": until}
+    return need if kind is None else {**need, "on": kind}
 
 
 def _check(job: str, given: Mapping[Any, Any]) -> None:
@@ -188,76 +208,79 @@ def with_lock(job: Payload, definition: Definition | None) -> Payload:
     """A job that is pushed many times, and later, by a process that does not know its definition:
     with its lock in the place of its options."""
     needs = dict(needs_in(job.get(KEY)))
-    if ask(job, needs, definition) is None and needs == needs_in(job.get(KEY)):
+    asked = ask(job, needs, definition)
+    if asked is None and needs == needs_in(job.get(KEY)):
         return job
+    if asked is not None and asked.digest is not None:
+        needs[UNIQUE]["lock"] = asked.digest.of(job["args"])
     marks = {key: value for key, value in job[KEY].items() if key != NEEDS}
     return {**job, KEY: {**marks, NEEDS: needs} if needs else marks}
 
 
-def digest(
-    job: Payload,
-    name: str,
-    by: Sequence[str] | Callable[..., Any] | None,
-    known: Definition | None,
-    kind: Kind | None = None,
-) -> str:
-    """The digest over class and arguments, or over what ``by`` makes of these. The same arguments
-    have the same, whether they are given by position, by name, or by a default. Locks of another
-    ``kind`` have another one: no script knows two kinds."""
-    return digest_of(name, _what_counts(job, by, known), kind, job["class"])
+class Digest:
+    """Makes the digests of the jobs of one class: over the class and its arguments with the
+    defaults filled in, or over what ``by`` makes of these. The same arguments have the same digest,
+    whether they are given by position, by name, or by a default.
+
+    ``names`` are that of the job for errors, and that of its class as people know it. Locks of
+    another ``kind`` have other digests: no script knows two kinds. Raises InvalidJob if ``by``
+    names no parameter.
+    """
+
+    __slots__ = ("_begun", "_defaults", "_job", "_pick")
+
+    def __init__(
+        self, names: tuple[str, str], by: By | None, known: Definition | None, kind: Kind | None
+    ) -> None:
+        self._job, name = names
+        fixed = () if known is None or callable(by) else known.parameters
+        fills = known.defaults if known is not None else {}
+        self._defaults = [fills.get(each) for each in fixed if not each.startswith("*")]
+        self._pick = None if by is None else _picker(self._job, by, known)
+        words = None if callable(by) or by is None else [*by]
+        self._begun = blake2b(_encode([name, words, kind]), digest_size=_DIGEST_SIZE)
+
+    def of(self, args: list[Any]) -> str:
+        """The digest of a job with these arguments. Raises InvalidJob."""
+        if len(args) < len(self._defaults):
+            args = [*args, *self._defaults[len(args) :]]
+        return self.over(args if self._pick is None else self._pick(args))
+
+    def over(self, counts: Any) -> str:
+        """The digest of jobs of whose arguments this ``counts``. Raises InvalidJob."""
+        try:
+            text = _encode(counts)
+        except UNWRITABLE as error:
+            raise InvalidJob(
+                f"job {shown(self._job)}: what makes it unique cannot be written as JSON "
+                f"({error}); name the arguments that count in `unique_by`, or return text from it"
+            ) from None
+        made = self._begun.copy()
+        made.update(text)
+        return made.hexdigest()
 
 
-def digest_of(name: str, counts: Any, kind: Kind | None = None, job: str = "") -> str:
-    """The digest over the class ``name`` and what counts of its arguments; an error names ``job``,
-    if that is another one. Raises InvalidJob."""
-    try:
-        text = _encode([name, counts] if kind is None else [name, counts, kind])
-    except UNWRITABLE as error:
-        raise InvalidJob(
-            f"job {shown(job or name)}: what makes it unique cannot be written as JSON ({error}); "
-            "name the arguments that count in `unique_by`, or return text from it"
-        ) from None
-    return blake2b(text, digest_size=16).hexdigest()
-
-
-def _what_counts(
-    job: Payload, by: Sequence[str] | Callable[..., Any] | None, known: Definition | None
-) -> Any:
+def _picker(job: str, by: By, known: Definition | None) -> Callable[[list[Any]], Any]:
+    """What makes of the arguments what counts. The name of the last parameter may begin with a
+    star: it takes all further arguments. Raises InvalidJob."""
     if callable(by):
-        return by(*job["args"])
-    return _by_position(job, by) if known is None else _by_name(job, known, by)
+        return lambda args: by(*args)
+    names = _names(job, by, known)
+    places, last = [names.index(each) for each in by], len(names) - names[-1].startswith("*")
+    return lambda args: [args[at:] if at == last else args[at] for at in places]
 
 
-def bound(known: Definition, args: Sequence[Any]) -> dict[str, Any]:
-    """The arguments by the names of their parameters, with the defaults of those left out."""
-    names = known.parameters
-    if names and names[-1].startswith("*"):
-        names = names[:-1]
-        found = dict(zip(names, args, strict=False))
-        found[known.parameters[-1]] = list(args[len(names) :])
-    else:
-        found = dict(zip(names, args, strict=False))
-    return {**known.defaults, **found}
-
-
-def _by_name(job: Payload, known: Definition, by: Sequence[str] | None) -> Mapping[str, Any]:
-    found = bound(known, job["args"])
-    if by is None:
-        return found
-    odd = [each for each in by if each not in found]
-    if odd:
+def _names(job: str, by: Sequence[str], known: Definition | None) -> tuple[str, ...]:
+    """The names of the parameters. Raises InvalidJob if ``by`` names another one."""
+    if known is None:
         raise InvalidJob(
-            f"job {shown(job['class'])}: `unique_by` names {shown(odd[0])}, which is none of its "
-            f"parameters ({', '.join(known.parameters)})"
-        )
-    return {each: found[each] for each in by}
-
-
-def _by_position(job: Payload, by: Sequence[str] | None) -> list[Any]:
-    if by is not None:
-        raise InvalidJob(
-            f"job {shown(job['class'])}: `unique_by` names arguments, and this process has no "
+            f"job {shown(job)}: `unique_by` names arguments, and this process has no "
             "definition of the job; import that, or pass a function"
         )
-    args: list[Any] = job["args"]
-    return args
+    for each in by:
+        if each not in known.parameters:
+            raise InvalidJob(
+                f"job {shown(job)}: `unique_by` names {shown(each)}, which is none of its "
+                f"parameters ({', '.join(known.parameters)})"
+            )
+    return known.parameters

@@ -19,12 +19,15 @@ local function holder_of(lock)
   return redis.pcall('HGET', lock, 'jid') or ''
 end
 
+local taken_at, usually_sure -- as text
+
 -- The lock is free after `milliseconds` at last. `never_doubted`: it outlasts its job.
 local function take_lock(lock, jid, class, milliseconds, is_new, never_doubted)
-  local now = now_in_ms()
-  local sure = string.format('%.0f', now + (never_doubted and milliseconds or SURE_FOR))
+  taken_at = taken_at or string.format('%.0f', now_in_ms())
+  usually_sure = usually_sure or string.format('%.0f', now_in_ms() + SURE_FOR)
+  local sure = never_doubted and string.format('%.0f', now_in_ms() + milliseconds) or usually_sure
   if is_new then
-    redis.pcall('HSET', lock, 'jid', jid, 'class', class, 'at', string.format('%.0f', now), 'sure', sure)
+    redis.pcall('HSET', lock, 'jid', jid, 'class', class, 'at', taken_at, 'sure', sure)
   else
     redis.pcall('HSET', lock, 'sure', sure)
   end
