@@ -12,6 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
+import msgspec
+
+from .errors import InvalidJob, shown
+from .features.iterable.parts import written
+
 if TYPE_CHECKING:
     from django.db.models import QuerySet
 
@@ -119,8 +124,10 @@ def sqlalchemy_rows(
     session: Session, statement: Any, key: Any, cursor: Any = None, *, page: int = _PAGE
 ) -> Pairs[Any]:
     """The rows of a ``select`` of SQLAlchemy in the order of ``key``, a mapped column that no two
-    rows share, ``page`` of them in one query. The cursor is the key of a row."""
+    rows share, ``page`` of them in one query. The cursor is the key of a row. Raises InvalidJob for
+    a cursor that is no value of the column."""
     ordered = statement.order_by(key).limit(page)
+    cursor = None if cursor is None else _key_in(cursor, key)
 
     def read(where: str, at: Any) -> list[Any]:
         if at is None:
@@ -128,6 +135,21 @@ def sqlalchemy_rows(
         return list(session.scalars(ordered.where(key >= at if where == "gte" else key > at)))
 
     return Pairs(_by_key(read, lambda row: getattr(row, key.key), cursor, page))
+
+
+def _key_in(cursor: Any, key: Any) -> Any:
+    """The key that a cursor is. In Redis a UUID, a moment, a decimal are text, and a database would
+    refuse that text, or, as SQLite does, compare it with a text of another form."""
+    try:
+        kind = key.type.python_type
+    except NotImplementedError:  # a type of the app, which says nothing of its values
+        return cursor
+    try:
+        return msgspec.convert(cursor, kind, strict=False)
+    except msgspec.ValidationError:
+        raise InvalidJob(
+            f"the cursor {shown(cursor)} is no key of {key}, which is a {kind.__name__}"
+        ) from None
 
 
 def _by_key(
@@ -185,5 +207,7 @@ def _nested(
         if len(levels) == 1:
             yield inner, at
         else:
-            yield from _nested(levels[1:], inner, at, begin[1:] if cursor == first else [])
+            # Compared as JSON: in Redis a UUID is text, and a tuple a list.
+            goes_on = begin and written(cursor) == written(first)
+            yield from _nested(levels[1:], inner, at, begin[1:] if goes_on else [])
         begin = []

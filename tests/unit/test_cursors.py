@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import datetime
+import uuid
 from collections.abc import Callable, Iterable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from forkq import cursors
+from forkq.errors import InvalidJob
+from forkq.features.iterable.parts import written
 
 CSV = 'name,text\nann,"two\nlines"\nbob,é\n\nzoe,last\n'
 
 
 def rests(make: Callable[[Any], Iterable[tuple[Any, Any]]]) -> list[tuple[Any, Any]]:
-    """All pairs; each of their cursors is tried as a beginning."""
+    """All pairs; each of their cursors is tried as a beginning, as it is and as Redis has it."""
     whole = list(make(None))
     for place, (_, cursor) in enumerate(whole):
         assert list(make(cursor)) == whole[place:]
+        assert list(make(msgspec.json.decode(written(cursor)))) == whole[place:]
     return whole
 
 
@@ -71,6 +78,18 @@ def test_loops_inside_each_other_go_on_inside() -> None:
     assert found[4] == (("b", "b1"), [1, 1])
 
 
+def test_an_outer_cursor_that_json_changes_is_known_again() -> None:
+    names = sorted(uuid.UUID(int=number) for number in range(3))
+
+    def outer(at: Any) -> Any:
+        return [(name, name) for name in names if at is None or str(name) >= str(at)]
+
+    def make(at: Any) -> Any:
+        return cursors.nested(outer, lambda name, at: cursors.sequence("ab", at), cursor=at)
+
+    assert [items for items, _ in rests(make)] == [(name, each) for name in names for each in "ab"]
+
+
 def test_the_inner_loop_begins_anew_if_its_outer_item_is_gone() -> None:
     def outer(at: Any) -> Any:
         return [(item, item) for item in ("b", "c") if at is None or item >= at]
@@ -82,24 +101,65 @@ def test_the_inner_loop_begins_anew_if_its_outer_item_is_gone() -> None:
     assert [at for _, at in pairs] == [["b", 0], ["b", 1], ["c", 0], ["c", 1]]
 
 
-def test_the_rows_of_a_select_by_their_key() -> None:
+KEYS: dict[str, list[Any]] = {
+    "Integer": [5, 1, 9, 7, 3],
+    "String": ["b", "a", "d"],
+    "Uuid": [uuid.UUID(int=number) for number in (5, 1, 9)],
+    "DateTime": [datetime.datetime(2026, 1, day, 12) for day in (5, 1, 9)],
+    "Date": [datetime.date(2026, 1, day) for day in (5, 1, 9)],
+    "Numeric": [Decimal(5), Decimal(1), Decimal(9)],
+    "LargeBinary": [b"b", b"a", b"d"],
+}
+
+
+def rows_by_key(session: Any, kind: Any, values: Iterable[Any]) -> Callable[[Any], Any]:
+    """Makes a table with these keys. Returns what gives its rows from a cursor on."""
     sqlalchemy = pytest.importorskip("sqlalchemy")
-    orm = pytest.importorskip("sqlalchemy.orm")
-    base = orm.declarative_base()
+    base = pytest.importorskip("sqlalchemy.orm").declarative_base()
 
     class Row(base):  # type: ignore[misc, valid-type]
         __tablename__ = "rows"
-        number = sqlalchemy.Column(sqlalchemy.Integer, primary_key=True)
+        key = sqlalchemy.Column(kind, primary_key=True)
 
-    engine = sqlalchemy.create_engine("sqlite://")
-    base.metadata.create_all(engine)
-    with orm.Session(engine) as session:
-        session.add_all(Row(number=number) for number in (5, 1, 9, 7, 3))
-        session.flush()
+    base.metadata.create_all(session.connection())
+    session.add_all(Row(key=value) for value in values)
+    session.flush()
 
-        def make(at: Any) -> Any:
-            rows = cursors.sqlalchemy_rows(session, sqlalchemy.select(Row), Row.number, at, page=2)
-            return [(row.number, cursor) for row, cursor in rows]
+    def make(at: Any) -> Any:
+        rows = cursors.sqlalchemy_rows(session, sqlalchemy.select(Row), Row.key, at, page=2)
+        return [(row.key, cursor) for row, cursor in rows]
 
-        assert [number for number, _ in rests(make)] == [1, 3, 5, 7, 9]
+    return make
+
+
+@pytest.fixture
+def session() -> Any:
+    engine = pytest.importorskip("sqlalchemy").create_engine("sqlite://")
+    with pytest.importorskip("sqlalchemy.orm").Session(engine) as session:
+        yield session
     engine.dispose()
+
+
+@pytest.mark.parametrize("kind", KEYS)
+@pytest.mark.filterwarnings("ignore:Dialect sqlite:sqlalchemy.exc.SAWarning")
+def test_the_rows_of_a_select_by_their_key(session: Any, kind: str) -> None:
+    make = rows_by_key(session, getattr(pytest.importorskip("sqlalchemy"), kind), KEYS[kind])
+    assert [key for key, _ in rests(make)] == sorted(KEYS[kind])
+
+
+def test_a_key_of_a_type_of_the_app_is_taken_as_it_comes(session: Any) -> None:
+    sqlalchemy = pytest.importorskip("sqlalchemy")
+
+    class Padded(sqlalchemy.types.UserDefinedType):  # type: ignore[misc, name-defined]
+        cache_ok = True
+
+        def get_col_spec(self, **_: Any) -> str:
+            return "TEXT"
+
+    assert [key for key, _ in rests(rows_by_key(session, Padded, ["b", "a", "d"]))] == list("abd")
+
+
+def test_a_cursor_that_is_no_key_is_an_error_that_names_both(session: Any) -> None:
+    make = rows_by_key(session, pytest.importorskip("sqlalchemy").Uuid, [uuid.UUID(int=1)])
+    with pytest.raises(InvalidJob, match=r"'seven' is no key of Row\.key, which is a UUID"):
+        make("seven")
