@@ -21,7 +21,7 @@ _BELONGS: Final = tuple(
             r"forkq:cron:(origin|claim):|forkq:(place|host|task|web:message|ran_twice|went_back):",
             "string",
         ),
-        (r"forkq:(flushed|lost|totals|unique):", "hash"),
+        (r"forkq:(flushed|lost|totals|unique):|it-[^:]*$", "hash"),
         (r"forkq:undo:[0-9a-f]+:\d+$", "list"),
         (r"forkq:undo:", "hash"),
         (

@@ -34,6 +34,10 @@ class Mutation:
 
 
 _DROPS_LEASE: Final = "if not damaged then redis.call('HDEL', KEYS[1], ARGV[1]) end"
+_ADDS_RETRY: Final = (
+    "if not effects.is_replaced then redis.call('ZADD', KEYS[2], ARGV[2], ARGV[3]) end"
+)
+_NOTES_ENTRY: Final = "set_entry = { state_in(KEYS[2]), ARGV[3] }"
 _WAKES: Final = "redis.call('DEL', KEYS[3])"
 
 MUTATIONS: Final = (
@@ -82,8 +86,8 @@ MUTATIONS: Final = (
     Mutation("a retry leaves the lease", _DROPS_LEASE, "", worlds.RETRIES, "retry"),
     Mutation(
         "the lease is removed before the retry is added",
-        f"redis.call('ZADD', KEYS[2], ARGV[2], ARGV[3])\nwrite(effects)\n{_DROPS_LEASE}",
-        f"{_DROPS_LEASE}\nredis.call('ZADD', KEYS[2], ARGV[2], ARGV[3])",
+        f"{_ADDS_RETRY}\n{_NOTES_ENTRY}\nwrite(effects)\n{_DROPS_LEASE}",
+        f"{_DROPS_LEASE}\n{_ADDS_RETRY}",
         worlds.DAMAGED,
         "retry",
     ),
@@ -225,16 +229,17 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "a push does not name the queue of a marked job",
-        "  note_if_marked(KEYS[3], queue, payload)\n",
+        "  if not is_error(reply) then redis.pcall('ZADD', KEYS[3], 'LT', first, queue) end\n",
         "",
         worlds.EXPIRY,
         "push",
     ),
     Mutation(
         "a push gives twice the time",
-        "now + expires_in",
-        "now + 2 * expires_in",
+        "started / 1000 + after",
+        "started / 1000 + 2 * after",
         worlds.EXPIRY,
+        "push",
     ),
     Mutation(
         "a clock does not name the queue of a marked job",
@@ -331,7 +336,7 @@ MUTATIONS: Final = (
     Mutation("a snooze leaves the lease", _DROPS_LEASE, "", worlds.SNOOZE, "retry"),
     Mutation(
         "a snooze is not counted",
-        "if ARGV[5] and ARGV[5] ~= '' then count_end(KEYS[5], ARGV[5], ARGV[6]) end",
+        "if outcome and outcome ~= '' then count_end(KEYS[5], outcome, ARGV[6]) end",
         "",
         worlds.SNOOZE,
         "retry",
