@@ -146,9 +146,9 @@ class Push(msgspec.Struct):
         command, jids = write
         pairs = list(zip(jids, replies[1:], strict=True))
         pushed = [jid for jid, reply in pairs if reply == 1]
-        self.duplicates.update((jid, by.decode()) for jid, by in pairs if type(by) is bytes)
         refusal = next((reply for reply in replies if isinstance(reply, ResponseError)), None)
-        if refusal is None or pushed:
+        if refusal is None or pushed:  # else the next server says whose locks are taken
+            self.duplicates.update((jid, by.decode()) for jid, by in pairs if type(by) is bytes)
             self._done.append((command, pushed))
         if refusal is not None:  # a server that has lost its role has refused all of it
             self._note_refusal(write, refusal, again=again or bool(pushed))

@@ -6,6 +6,8 @@ import hiredis
 import pytest
 from redis import exceptions
 
+from forkq.features.marked import PushNeeds
+from forkq.features.unique.parts import Unique
 from forkq.store.connection import DamagedKey
 from forkq.store.push_steps import BATCH, Push, WaitingPush
 from forkq.store.route import EncodedJob, Wait
@@ -87,6 +89,19 @@ def test_what_a_replica_refuses_is_sent_once_more_and_nothing_else_twice() -> No
     with pytest.raises(exceptions.ReadOnlyError):
         push.go_on()
     assert str(push) == "nothing was pushed"
+
+
+def test_what_a_replica_calls_a_duplicate_may_be_none_on_the_next_master() -> None:
+    needs = PushNeeds(unique=Unique(60.0, "Mail", "skip", "end"))
+    unique = [EncodedJob(jid, "mail", None, b"{}", 0, needs, jid) for jid in "ab"]
+    push = Push(unique, KEYS)
+    push.next_step()
+    push.next_step([[1, b"another", READ_ONLY]])
+    assert push.go_on()
+    push.next_step()
+    push.next_step([[1, 1, b"one more"]])
+    assert not push.go_on()
+    assert (push.pushed, push.duplicates) == (("a",), {"b": "one more"})
 
 
 def test_a_push_goes_on_with_its_other_batches_after_a_failover() -> None:
