@@ -22,6 +22,7 @@ from ..store.find_job import ALIVE, ALL, Found, Location
 from ..store.find_job import find as find_job
 from .door import servers as all_servers
 from .entry import JobEntry, found_entry
+from .features.locks import lock_with_newest
 from .running import in_sidekiq
 
 Cancellation: TypeAlias = Literal["removed", "asked", "unknown", "pending"]
@@ -52,14 +53,18 @@ def find(jid: str, where: Server | Servers | None = None) -> Found | None:
 
 
 def is_alive(jid: str, where: Server | Servers | None = None) -> bool:
-    """Whether the job runs or will run: it is leased, queued, scheduled or waits for a retry.
+    """Whether the job runs or will run: it is leased, queued, scheduled, waits for a retry, or is
+    the newest one of a lock (``on_duplicate="latest"``).
 
     False if it is dead or gone. A job whose process was killed is alive: its lease stays until it
     goes back to its queue, and it will run again. If Redis cannot be asked, this raises
     ServerUnavailable and does not answer False. A job that is nowhere costs a search through all
     queues, so ask only about jobs that you suspect.
     """
-    return _find(where or all_servers(), jid, ALIVE) is not None
+    servers = where or all_servers()
+    if lock_with_newest(jid, servers) is not None:
+        return True
+    return _find(servers, jid, ALIVE) is not None
 
 
 def ran_twice(jid: str, where: Server | Servers | None = None) -> RanTwice | None:

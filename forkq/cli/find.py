@@ -12,6 +12,7 @@ import click
 
 from .. import api
 from ..api import JobEntry, WorkSet
+from ..api.features.locks import UniqueLock, lock_with_newest
 from ..api.find import Cancellation, entry_is_being_cancelled
 from ..api.life import crash_of
 from ..errors import ForkqError, MalformedPayload, ServerUnavailable
@@ -89,9 +90,12 @@ def find(jid: str, wants_json: bool, **flags: Any) -> int:
     It shows what `show` does of `forkq dead` and the like, but the arguments.
     """
     where = searched(configuration(**flags))
-    entry = api.entry(jid, where)
+    lock, entry = lock_with_newest(jid, where), api.entry(jid, where)
     if entry is not None:
         print_job(entry, wants_json=wants_json, with_args=False)
+        return 0
+    if lock is not None:
+        _print_newest(jid, lock, wants_json=wants_json)
         return 0
     again, ended = ran_twice(jid, where), api.cancelled_at(jid, where)
     if wants_json:
@@ -103,6 +107,16 @@ def find(jid: str, wants_json: bool, **flags: Any) -> int:
     for found in again.values():
         echo(f"it ran on two hosts: {ran_twice_text(found)}")
     return 1
+
+
+def _print_newest(jid: str, lock: UniqueLock, *, wants_json: bool) -> None:
+    """Prints where a job is that waits in a lock, without an entry."""
+    if wants_json:
+        known = {"job": lock.job, "location": "lock", "lock": lock.digest, "behind": lock.jid}
+        click.echo(as_json({"jid": jid, **known}))
+        return
+    behind = f"behind {shown_name(lock.jid)}: it runs in the place of that job, or after it"
+    echo(f"{shown_name(jid)} waits {behind}")
 
 
 @click.command()

@@ -196,3 +196,24 @@ def test_find_shows_the_lock_and_the_expiry(
     plain = index(unique_for=0).perform_async(1)
     shell("find --json", plain)
     assert {"lock", "expires_at"}.isdisjoint(json.loads(shell.out))
+
+
+def test_the_newest_job_is_found_behind_the_one_that_has_the_lock(
+    environment: None, client: forkq.Client, redis: Redis, shell: Shell
+) -> None:
+    job = index(on_duplicate="latest")
+    holder, newest = job.perform_async(1), job.perform_async(1)
+    assert api.is_alive(holder)
+    assert api.is_alive(newest)
+    assert shell(f"find {newest}") == 0
+    assert shell.out.startswith(f"{newest} waits behind {holder}: it runs in the place of that job")
+    assert shell(f"find {newest} --json") == 0
+    lock = of_job(holder).digest
+    known = {"jid": newest, "job": "Index", "location": "lock", "lock": lock, "behind": holder}
+    assert json.loads(shell.out) == known
+    assert shell(f"find {holder}") == 0
+    assert "queued" in shell.out
+    redis.hset(f"forkq:unique:{lock}", "next", "")  # it has ended, and its ticket is left
+    assert not api.is_alive(newest)
+    assert shell(f"find {newest}") == 1
+    assert "is nowhere" in shell.out
