@@ -20,7 +20,6 @@ from ..wire.keys import Keys
 from ..wire.payload import bounded, loads_head
 from .process_info import UNREADABLE, process_info
 from .scripts import FIND_JOB, FIND_JOB_IN_LIST, FIND_JOBS
-from .steps import checked
 
 if TYPE_CHECKING:
     from .connection import Command, RedisConnection
@@ -337,6 +336,8 @@ class JobSearch:
 
     def _queues(self) -> list[str]:
         """All queues: one may be deleted while its jobs run, or wait among its suspects."""
+        from .steps import checked  # noqa: PLC0415 - loads redis-py, which forkq.api must not
+
         keys = self._keys
         found = checked(
             self._connection.pipeline(
