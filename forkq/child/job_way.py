@@ -212,6 +212,8 @@ class JobWay:
         spec = registry.lookup(job["class"])
         run.counted_as = self.counted_as(spec, job) if "wrapped" in job else spec.name
         job.setdefault("queue", run.unit.queue_name)
+        if spec.is_iterable:
+            view.cursors = self.cursors(run)
         if not middleware.server.members:
             await self._await(run, spec, view)
             return

@@ -14,7 +14,7 @@ from tests.support.tree import ForkqTree, StartTree
 from tests.support.waiting import wait_until
 
 APP = """
-import os, time
+import asyncio, os, time
 import forkq
 from redis import Redis
 
@@ -27,17 +27,32 @@ class Walk(forkq.IterableJob):
     def each_iteration(self, item, number, total, pause):
         time.sleep(pause)
         notes.rpush("items", f"{number}:{item}")
+
+@forkq.job(name="walk", iterable=True)
+async def walk(number, total, pause, cursor=0):
+    for item in range(cursor, total):
+        await asyncio.sleep(pause)
+        notes.rpush("items", f"{number}:{item}")
+        yield item + 1
+"""
+COROUTINES = """
+[capsules.io]
+queues = ["default"]
+kind = "async"
+concurrency = 50
 """
 
 
-def started(tree: StartTree, server: Server, ledger: Server, *args: str) -> ForkqTree:
-    return tree(server, app=APP, args=args, env={"NOTES_URL": ledger.url})
+def started(
+    tree: StartTree, server: Server, ledger: Server, *args: str, config: str | None = None
+) -> ForkqTree:
+    return tree(server, app=APP, args=args, config=config, env={"NOTES_URL": ledger.url})
 
 
-def push(server: Server, jobs: int, total: int, pause: float) -> None:
+def push(server: Server, jobs: int, total: int, pause: float, name: str = "jobs.Walk") -> None:
     client = forkq.Client(server.url)
     for number in range(jobs):
-        client.push({"class": "jobs.Walk", "args": [number, total, pause]})
+        client.push({"class": name, "args": [number, total, pause]})
     client.close()
 
 
@@ -62,16 +77,19 @@ def wait_items(ledger: Server, more_than: int) -> None:
     wait_until(lambda: len(items(ledger)) > more_than, deadline=600, what="more items")
 
 
+@pytest.mark.parametrize("kind", ["threads", "async"])
 def test_a_stop_of_a_tree_with_fifty_of_them_repeats_no_item(
-    redis_server: Server, redis: Redis, own_server: Server, tree: StartTree
+    redis_server: Server, redis: Redis, own_server: Server, tree: StartTree, kind: str
 ) -> None:
-    push(redis_server, 50, 30, 0.01)
-    first = started(tree, redis_server, own_server, "-c", "50")
+    in_threads = kind == "threads"
+    push(redis_server, 50, 30, 0.01, "jobs.Walk" if in_threads else "walk")
+    args, config = (["-c", "50"], None) if in_threads else ([], COROUTINES)
+    first = started(tree, redis_server, own_server, *args, config=config)
     wait_items(own_server, 300)
     first.stop()
     assert len(items(own_server)) < 50 * 30
     assert redis.llen("queue:default") > 0
-    started(tree, redis_server, own_server, "-c", "50")
+    started(tree, redis_server, own_server, *args, config=config)
     wait_until(lambda: len(items(own_server)) == 1500, what="the last items")
     assert items(own_server) == Counter(expected(50, 30))
     wait_until(lambda: not redis.keys("it-*"), what="the end of the last job")
