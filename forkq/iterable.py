@@ -158,6 +158,11 @@ class IterableJob(Job):
     def _parameters(cls) -> Parameters | None:
         """The parameters of the job: those of ``build_enumerator``, without the cursor."""
         if not hasattr(cls, "build_enumerator"):
+            if hasattr(cls, "each_iteration"):
+                raise InvalidJob(
+                    f"{cls.__qualname__} has no `build_enumerator(..., cursor=None)`, which gives "
+                    "the items"
+                )
             return None
         if cls.perform is not IterableJob.perform:
             raise InvalidJob(

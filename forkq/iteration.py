@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import aclosing, asynccontextmanager, closing, contextmanager
+from contextlib import aclosing, asynccontextmanager, closing, contextmanager, suppress
 from math import inf
 from time import monotonic
 from typing import Any, Final, Protocol
@@ -51,6 +51,7 @@ class IterationRun:
         before = self._store.load()
         self.runs = before.runs + 1
         self.cursor = before.cursor
+        self._has_checked = False
         self._is_cancelled = before.cancelled
         self._before = before.seconds
         self._begun = self._noted_at = monotonic()
@@ -68,7 +69,8 @@ class IterationRun:
         except (IterationStopped, Cancelled):
             raise
         except BaseException:
-            self.save()
+            with suppress(InvalidJob):  # a cursor that cannot be saved must not hide the error
+                self.save()
             raise
 
     @asynccontextmanager
@@ -81,7 +83,8 @@ class IterationRun:
         except (IterationStopped, Cancelled):
             raise
         except BaseException:
-            await asyncio.to_thread(self.save)
+            with suppress(InvalidJob):
+                await asyncio.to_thread(self.save)
             raise
 
     def at(self, cursor: Any) -> None:
@@ -104,6 +107,9 @@ class IterationRun:
 
     def _note(self, cursor: Any) -> bool:
         """Notes the cursor. Returns whether it is to be saved now."""
+        if not self._has_checked:  # not only at the first save, which a short run never comes to
+            written(cursor)
+            self._has_checked = True
         self.cursor, self._noted_at = cursor, monotonic()
         is_due = self._noted_at >= self._save_at
         if is_due:

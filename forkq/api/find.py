@@ -154,6 +154,8 @@ def cancel_jobs(
 ) -> dict[str, Cancellation]:
     """Cancels these jobs as ``cancel`` does, all or none. Returns what has become of each after
     ``wait`` seconds at most. The errors are those of ``cancel``."""
+    if isinstance(jids, str):
+        raise InvalidJob(f"cancel_jobs({shown(jids)}): pass a list of jids, or use `cancel`")
     given = list(jids)
     for jid in given:
         if type(jid) is not str or not jid:

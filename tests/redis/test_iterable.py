@@ -330,11 +330,11 @@ def test_a_job_that_redis_does_not_tell_its_cursor_goes_back(
     assert items == [1, 2]
 
 
-@pytest.mark.parametrize("cursor", [object(), "x" * 70_000])
+@pytest.mark.parametrize("cursor", [object(), "x" * 70_000, float("nan")])
 def test_a_cursor_that_is_no_json_or_too_large_is_the_jobs_failure(
-    redis: Redis, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, cursor: Any
+    redis: Redis, run: Callable[..., Any], cursor: Any
 ) -> None:
-    monkeypatch.setattr(iteration, "_SAVE_EVERY", 0.0)
+    """Also in a run that is too short to save it."""
 
     @forkq.job(name="odd", iterable=True)
     def odd(cursor: Any = None) -> Iterator[Any]:
@@ -401,6 +401,11 @@ def test_definitions_that_cannot_work_are_refused() -> None:
 
         class Mixed(forkq.IterableJob):
             async def build_enumerator(self, cursor: Any = None) -> Any: ...
+            def each_iteration(self, item: Any) -> None: ...
+
+    with pytest.raises(forkq.InvalidJob, match="has no `build_enumerator"):
+
+        class Sourceless(forkq.IterableJob):
             def each_iteration(self, item: Any) -> None: ...
 
     with pytest.raises(forkq.InvalidJob, match="has no `each_iteration"):

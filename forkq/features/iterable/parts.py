@@ -59,6 +59,8 @@ def written(cursor: Any) -> bytes:
             f"the cursor {shown(cursor)} cannot be written as JSON ({error}); give a number, text, "
             "or a list of them"
         ) from None
+    if text == b"null" and cursor is not None:
+        raise InvalidJob(f"the cursor {shown(cursor)} is no value of JSON; give another number")
     if len(text) > MOST:
         raise InvalidJob(
             f"the cursor has {len(text):,} bytes of JSON, and the most is {MOST:,}; give the key "
