@@ -419,11 +419,14 @@ for held in api.held_classes():  # each a HeldClass
         """\
 from forkq import api
 
+lock: api.UniqueLock | None
 for lock in api.unique_locks(api.LockFilter(job="Import", older_than=3600)):
     print(lock.digest, lock.jid, lock.since, lock.until, lock.is_doubted)
     lock.free()  # its job stays where it is
 for entry in api.Queue("default"):
-    lock_of_job = api.lock_of(entry)  # None: the job is not unique
+    lock = api.lock_of(entry)  # None: the job is not unique
+    if lock is not None:
+        api.free_lock(lock.digest)
 """,
     ),
     Task(

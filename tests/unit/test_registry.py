@@ -288,6 +288,10 @@ TAKES_HOOKS: list[Any] = [
 ]
 
 
+# A child runs coroutines in its event loop, and a middleware may yield once.
+TAKES: dict[str, list[Any]] = {registry.ASYNC: [on_startup], registry.GENERATOR: TAKES_HOOKS[6:]}
+
+
 @pytest.mark.parametrize("add", TAKES_HOOKS)
 def test_a_hook_that_a_call_would_fail_on_is_refused_when_it_is_added(add: Any) -> None:
     """It would be called when a job runs or fails."""
@@ -304,7 +308,8 @@ def test_a_hook_that_a_call_would_fail_on_is_refused_when_it_is_added(add: Any) 
 def test_a_hook_of_which_a_call_runs_nothing_is_refused(hook: Any) -> None:
     """A job would seem done that has not run."""
     refused = r"is (async|a generator|an async generator): a call of"
-    for add in TAKES_HOOKS:
+    taken = TAKES.get(registry.lazy_kind(hook), [])
+    for add in [add for add in TAKES_HOOKS if add not in taken]:
         with pytest.raises(ForkqError, match=refused):
             add(hook)
 

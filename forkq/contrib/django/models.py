@@ -11,6 +11,7 @@ ACTIONS: Final = (
     *("pause queue", "resume queue", "clear queue", "change limits"),
     *("quiet process", "stop process", "dump stacks", "undo"),
     *("retry jobs", "delete jobs", "kill jobs", "cancel jobs", "move jobs"),
+    "free locks",
     *("run periodic job", "pause periodic job", "resume periodic job"),
 )
 
