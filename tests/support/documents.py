@@ -94,4 +94,4 @@ def run_program(program: str, folder: Path, server: Server) -> None:
         timeout=60,
         check=False,
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
