@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from ..cancelling import check_seconds, note_cancelled
-from ..errors import InvalidJob, shown
+from ..errors import InvalidJob, ServerUnavailable, shown
 from ..features.cancel.parts import (
     field_in,
     field_of_class,
@@ -61,10 +61,17 @@ def is_alive(jid: str, where: Server | Servers | None = None) -> bool:
     ServerUnavailable and does not answer False. A job that is nowhere costs a search through all
     queues, so ask only about jobs that you suspect.
     """
-    servers = where or all_servers()
-    if lock_with_newest(jid, servers) is not None:
+    servers, down = where or all_servers(), None
+    try:
+        if lock_with_newest(jid, servers) is not None:
+            return True
+    except ServerUnavailable as error:
+        down = error  # of one shard: another one may have the job
+    if _find(servers, jid, ALIVE) is not None:
         return True
-    return _find(servers, jid, ALIVE) is not None
+    if down is not None:
+        raise down
+    return False
 
 
 def ran_twice(jid: str, where: Server | Servers | None = None) -> RanTwice | None:

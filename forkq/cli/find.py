@@ -90,10 +90,17 @@ def find(jid: str, wants_json: bool, **flags: Any) -> int:
     It shows what `show` does of `forkq dead` and the like, but the arguments.
     """
     where = searched(configuration(**flags))
-    lock, entry = lock_with_newest(jid, where), api.entry(jid, where)
+    lock: UniqueLock | ServerUnavailable | None
+    try:
+        lock = lock_with_newest(jid, where)
+    except ServerUnavailable as error:
+        lock = error  # of one shard: another one may have the job
+    entry = api.entry(jid, where)
     if entry is not None:
         print_job(entry, wants_json=wants_json, with_args=False)
         return 0
+    if isinstance(lock, ServerUnavailable):
+        raise lock
     if lock is not None:
         _print_newest(jid, lock, wants_json=wants_json)
         return 0
