@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from ..cancelling import check_seconds, note_cancelled
-from ..errors import InvalidJob, ServerUnavailable, shown
+from ..errors import InvalidJob, shown
 from ..features.cancel.parts import (
     field_in,
     field_of_class,
@@ -22,7 +22,7 @@ from ..store.find_job import ALIVE, ALL, Found, Location
 from ..store.find_job import find as find_job
 from .door import servers as all_servers
 from .entry import JobEntry, found_entry
-from .features.locks import lock_with_newest
+from .features.locks import UniqueLock, lock_with_newest
 from .running import in_sidekiq
 
 Cancellation: TypeAlias = Literal["removed", "asked", "unknown", "pending"]
@@ -61,17 +61,12 @@ def is_alive(jid: str, where: Server | Servers | None = None) -> bool:
     ServerUnavailable and does not answer False. A job that is nowhere costs a search through all
     queues, so ask only about jobs that you suspect.
     """
-    servers, down = where or all_servers(), None
-    try:
-        if lock_with_newest(jid, servers) is not None:
-            return True
-    except ServerUnavailable as error:
-        down = error  # of one shard: another one may have the job
-    if _find(servers, jid, ALIVE) is not None:
-        return True
-    if down is not None:
-        raise down
-    return False
+    servers = where or all_servers()
+
+    def look(server: Server) -> Found | UniqueLock | None:
+        return lock_with_newest(server, jid) or _in_redis(server, jid, ALIVE)
+
+    return bool(first_found(servers, look) or first_found(servers, lambda s: in_sidekiq(s, jid)))
 
 
 def ran_twice(jid: str, where: Server | Servers | None = None) -> RanTwice | None:
@@ -118,16 +113,16 @@ def find_among(
     return None if found is None else found_entry(server, found)
 
 
-def _find(where: Server | Servers, jid: str, locations: Sequence[Location] = ALL) -> Found | None:
+def _find(where: Server | Servers, jid: str) -> Found | None:
     """Looks in all of Redis first; then in the processes of Sidekiq, which hold jobs that stand
     nowhere else."""
-
-    def in_redis(server: Server) -> Found | None:
-        with server.connection() as connection:
-            return find_job(connection, server.keys, jid, locations)
-
-    found = first_found(where, in_redis)
+    found = first_found(where, lambda server: _in_redis(server, jid, ALL))
     return found or first_found(where, lambda server: in_sidekiq(server, jid))
+
+
+def _in_redis(server: Server, jid: str, locations: Sequence[Location]) -> Found | None:
+    with server.connection() as connection:
+        return find_job(connection, server.keys, jid, locations)
 
 
 def cancel(

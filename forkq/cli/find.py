@@ -20,7 +20,7 @@ from ..screens.features.locks import facts_of, lock_text, without_locks
 from ..screens.jobs import TIMES, as_object
 from ..screens.running import RUNNING, of_jobs, progress_text
 from ..screens.texts import timestamp
-from ..servers import Server, Servers
+from ..servers import Server, Servers, first_found
 from ..units import format_duration, format_moment, format_size, plural
 from ..wire.lease import Progress
 from ..wire.marks import KEY
@@ -90,19 +90,16 @@ def find(jid: str, wants_json: bool, **flags: Any) -> int:
     It shows what `show` does of `forkq dead` and the like, but the arguments.
     """
     where = searched(configuration(**flags))
-    lock: UniqueLock | ServerUnavailable | None
-    try:
-        lock = lock_with_newest(jid, where)
-    except ServerUnavailable as error:
-        lock = error  # of one shard: another one may have the job
-    entry = api.entry(jid, where)
-    if entry is not None:
-        print_job(entry, wants_json=wants_json, with_args=False)
+
+    def look(server: Server) -> UniqueLock | JobEntry | None:
+        return lock_with_newest(server, jid) or api.entry(jid, server)
+
+    place = first_found(where, look)
+    if isinstance(place, UniqueLock):
+        _print_newest(jid, place, wants_json=wants_json)
         return 0
-    if isinstance(lock, ServerUnavailable):
-        raise lock
-    if lock is not None:
-        _print_newest(jid, lock, wants_json=wants_json)
+    if isinstance(place, JobEntry):
+        print_job(place, wants_json=wants_json, with_args=False)
         return 0
     again, ended = ran_twice(jid, where), api.cancelled_at(jid, where)
     if wants_json:

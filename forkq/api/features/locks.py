@@ -10,7 +10,7 @@ from typing import Final
 from ...errors import ForkqError
 from ...features.expire.parts import EXPIRES_AT
 from ...features.unique.parts import lock_in
-from ...servers import Server, first_found
+from ...servers import Server
 from ...store.find_job import Found, JobSearch, escaped_glob
 from ...store.scripts import LOCK_FREE
 from ...wire.marks import KEY, needs_in
@@ -122,14 +122,10 @@ def _places(server: Server, jids: set[str], until: float) -> dict[str, Found | N
     return found | dict.fromkeys(jids - found.keys())
 
 
-def lock_with_newest(jid: str, where: Server | Iterable[Server]) -> UniqueLock | None:
+def lock_with_newest(server: Server, jid: str) -> UniqueLock | None:
     """The lock in which the job ``jid`` waits itself, without an entry (``on_duplicate="latest"``);
-    None if it waits in none. It may get its entry at any moment: ask this before ``find``. Raises
-    ServerUnavailable."""
-    return first_found(where, lambda server: _with_newest(server, jid))
-
-
-def _with_newest(server: Server, jid: str) -> UniqueLock | None:
+    None if it waits in none on this server. It may get its entry at any moment: ask this before
+    ``find``. Raises ServerUnavailable."""
     [names] = server.ask_leniently(("ZRANGE", server.keys.tickets, 0, -1))
     digests = [str(name, "utf-8", "surrogateescape").rpartition(":")[2] for name in names or ()]
     found = (lock for part in _parts(digests) for lock in _read(server, part))
