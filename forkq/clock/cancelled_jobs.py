@@ -23,8 +23,8 @@ from ..features.cancel.parts import (
 )
 from ..features.effects import Effect, packed
 from ..features.marked import effects, newest_cancelled
-from ..limits.patterns import decoded_names
 from ..store.connection import RedisConnection
+from ..store.find_job import all_queues
 from ..store.scripts import CANCEL_CLOSED, CANCELLED_JOBS, EFFECTS_ALONE
 from ..store.steps import checked
 from ..wire.keys import Keys
@@ -141,7 +141,7 @@ class _Pass:
         """Yields False after each step."""
         for key in (self._keys.schedule, self._keys.retry):
             yield from self._in_set(key)
-        queues = self._queues()
+        queues = all_queues(self._connection, self._keys)
         for queue in queues:
             yield from self._in_list(self._keys.queue(queue), "")
             yield from self._in_list(self._keys.suspects(queue), queue)
@@ -228,17 +228,3 @@ class _Pass:
         if is_of_class(field):
             return asked
         return (*asked, *cancel.effects(self._keys, str(job.get("jid") or "")))
-
-    def _queues(self) -> list[str]:
-        """All queues: one may be deleted while its jobs run, or wait among its suspects."""
-        keys = self._keys
-        found = checked(
-            self._connection.pipeline(
-                [
-                    ("SMEMBERS", keys.queues),
-                    ("ZRANGE", keys.fetched, 0, -1),
-                    ("SMEMBERS", keys.suspected),
-                ]
-            )
-        )
-        return sorted(decoded_names({name for names in found for name in names}))

@@ -282,7 +282,7 @@ class JobSearch:
                 yield
 
     def _in_queues(self) -> Iterator[None]:
-        keys, queues = self._keys, self._queues()
+        keys, queues = self._keys, all_queues(self._connection, self._keys)
         for queue in queues:
             for key, is_alone in ((keys.queue(queue), False), (keys.suspects(queue), True)):
                 yield from self._in_list([key, keys.inflight(queue)], queue, is_alone)
@@ -334,23 +334,24 @@ class JobSearch:
             queue = queue or str(job.get("queue", ""))
             self.found[jid] = Found(location, queue, payload, **more)
 
-    def _queues(self) -> list[str]:
-        """All queues: one may be deleted while its jobs run, or wait among its suspects."""
-        from .steps import checked  # noqa: PLC0415 - loads redis-py, which forkq.api must not
 
-        keys = self._keys
-        found = checked(
-            self._connection.pipeline(
-                [
-                    ("SMEMBERS", keys.queues),
-                    ("ZRANGE", keys.fetched, 0, -1),
-                    ("SMEMBERS", keys.suspected),
-                    ("ZRANGE", keys.marked, 0, -1),
-                    ("HKEYS", keys.moves),
-                ]
-            )
+def all_queues(connection: RedisConnection, keys: Keys) -> list[str]:
+    """The names of all queues that may have a job: one may be deleted while its jobs run, wait
+    among its suspects, or move."""
+    from .steps import checked  # noqa: PLC0415 - loads redis-py, which forkq.api must not
+
+    found = checked(
+        connection.pipeline(
+            [
+                ("SMEMBERS", keys.queues),
+                ("ZRANGE", keys.fetched, 0, -1),
+                ("SMEMBERS", keys.suspected),
+                ("ZRANGE", keys.marked, 0, -1),
+                ("HKEYS", keys.moves),
+            ]
         )
-        return sorted(decoded_names({name for names in found for name in names}))
+    )
+    return sorted(decoded_names({name for names in found for name in names}))
 
 
 def _first(candidates: Iterable[Found | None]) -> Found | None:
