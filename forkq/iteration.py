@@ -117,15 +117,13 @@ class IterationRun:
         return is_due
 
     def _stop_if_told(self) -> None:
-        if stopping():
-            raise IterationStopped(self._reached())
-        if self._noted_at >= self._stop_at:
-            raise IterationStopped(self._reached(), at_tail=True)
+        is_over = self._noted_at >= self._stop_at
+        if (is_told := stopping()) or is_over:
+            written(self.cursor)  # raises here what the job has given, and not where it is settled
+            raise IterationStopped(self._reached(), at_tail=not is_told)
 
     def _reached(self) -> Iteration:
-        reached = Iteration(self.runs, self.cursor, self._before + monotonic() - self._begun)
-        written(reached.cursor)  # raises here what the job has given
-        return reached
+        return Iteration(self.runs, self.cursor, self._before + monotonic() - self._begun)
 
 
 def _longest(running: CurrentJob | None) -> float:
