@@ -123,16 +123,22 @@ class JobTask:
 
     async def run(self) -> None:
         """Performs the job, in the task that ``begin`` makes, or in one that awaits this. What it
-        raises is kept: a task that raises SystemExit would end its loop."""
+        raises is kept: a task that raises SystemExit would end its loop.
+
+        Once the job's end was told, this ends without a word and takes no lock: Python's garbage
+        collector closes what a dead loop has left, in a thread that may hold that lock.
+        """
         if self.view.ending is not None:  # it was interrupted before it began
             self.end_before_it_began()
             return
         self._has_begun = True
         try:
-            self.result = await self._coroutine
+            result = await self._coroutine
         except BaseException as error:  # noqa: BLE001 - a value from here on
-            self.error = error
-        self._tell()
+            self.end(error)
+        else:
+            self.result = result
+            self.end(None)
 
     @property
     def outcome(self) -> BaseException | None:
@@ -145,8 +151,8 @@ class JobTask:
         if not self._has_begun and isinstance(self._coroutine, Coroutine):
             self._coroutine.close()
 
-    def give_up(self, error: BaseException) -> None:
-        """Ends the job with ``error``: its loop will run it no further."""
+    def end(self, error: BaseException | None) -> None:
+        """Ends the job with ``error``, or well. Does nothing if its end was told before."""
         if self.sequence:
             self.error = error
             self._tell()
@@ -154,7 +160,7 @@ class JobTask:
     def end_before_it_began(self) -> None:
         """Ends the job: its task is cancelled before its first step. Later it changes nothing."""
         if not self._has_begun:
-            self.give_up(CancelledError())
+            self.end(CancelledError())
 
     def _cancel(self) -> None:
         if self._has_begun and self._task is not None and self._told != self.view.ending:
@@ -390,7 +396,7 @@ class EventLoop:
         if not self._closing:
             self._log.error("the event loop runs no more; the next async job starts another one")
         for task in left:
-            task.give_up(LoopDied("the event loop of this child has ended"))
+            task.end(LoopDied("the event loop of this child has ended"))
 
     def _make_task(
         self, loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any

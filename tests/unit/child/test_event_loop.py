@@ -303,6 +303,31 @@ def test_jobs_of_a_loop_that_dies_fail_and_the_next_job_has_a_new_loop(loop: Eve
     assert run(loop, lives).result == "lives"
 
 
+def test_what_a_dead_loop_has_left_is_closed_without_a_word() -> None:
+    """Python's garbage collector closes it, in any thread, at any time: in one that another one
+    starts while it holds the lock of the loop, for example. It must not wait for that lock."""
+    told: list[str] = []
+
+    async def main() -> JobTask:
+        view = enter_job({"class": "Job", "jid": "m7"})
+        job = JobTask(asyncio.sleep(PATIENCE), view, 7, lambda _: told.append("ended"))
+        job.begin(lambda function: None, lambda _: told.append("left"))
+        task = job.task
+        assert task is not None
+        await asyncio.sleep(0)
+        job.end(LoopDied("dead"))
+        assert told == ["left", "ended"]
+        task.get_coro().close()
+        task.cancel()
+        await asyncio.wait({task})
+        assert isinstance(task.exception(), RuntimeError)  # it was closed already
+        return job
+
+    job = asyncio.run(main())
+    assert told == ["left", "ended"]
+    assert isinstance(job.outcome, LoopDied)
+
+
 _FORKS = """
 import asyncio, os, sys, threading
 from forkq.child.event_loop import EventLoop, JobTask
