@@ -304,7 +304,8 @@ def tell_duplicate(jid: str, payload: bytes, holder: str) -> None:
 def on_error(handler: Handler) -> Handler:
     """Decorator: calls ``handler(exception, context)`` for every error a child meets. Of a failed
     job, the context has the ``job`` and its ``outcome``: "retried", "dead", "dropped" (it had no
-    more attempts, and is not kept) or "discarded" (a hook of the app said DISCARD)."""
+    more attempts, and is not kept), "expired" (its retry would be too late) or "discarded" (a hook
+    of the app said DISCARD)."""
     check_hook(handler, "the error handler", "exception", "context")
     error_handlers.append(handler)
     return handler

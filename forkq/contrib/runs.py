@@ -17,14 +17,30 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from forkq import middleware, registry
-from forkq.errors import Discard, LeaseLost, Snooze, cancelled_in, caused_by_shutdown, decision_in
+from forkq.errors import (
+    Discard,
+    IterationStopped,
+    LeaseLost,
+    Snooze,
+    cancelled_in,
+    caused_by_shutdown,
+    decision_in,
+)
 from forkq.logs import attempt_of
 from forkq.process_state import stopping
 from forkq.wire.payload import DEFAULT_QUEUE, Payload
 from forkq.wire.times import now, seconds
 
 Outcome: TypeAlias = Literal[
-    "done", "retried", "dead", "dropped", "discarded", "snoozed", "cancelled", "interrupted"
+    "done",
+    "retried",
+    "dead",
+    "dropped",
+    "expired",
+    "discarded",
+    "snoozed",
+    "cancelled",
+    "interrupted",
 ]
 
 _LONGEST_NAME: Final = 200
@@ -38,7 +54,8 @@ class ObservedRun(msgspec.Struct, eq=False):
     ``began``: nanoseconds since the epoch. ``waited``: seconds from the push to the start; None if
     the payload does not say. ``elapsed``: seconds that the job has run. ``outcome`` is None until
     the run has ended: "done"; "retried" if the job failed and is tried again; "dead"; "dropped" if
-    it has no more attempts and is not kept; "discarded" if a rule of the app or the job itself said
+    it has no more attempts and is not kept; "expired" if it failed and its retry would be too late;
+    "discarded" if a rule of the app or the job itself said
     so; "snoozed" if it has asked to run later; "cancelled"; or "interrupted" if the stop returned
     it to its queue, or another host has got it. ``error``: what the job raised.
     ``kept``: what observers keep for this run.
@@ -72,7 +89,22 @@ class ObservedRun(msgspec.Struct, eq=False):
     @property
     def failed(self) -> bool:
         """Whether it has failed. A job that was discarded has not: the app has a rule for it."""
-        return self.outcome in ("retried", "dead", "dropped")
+        return self.outcome in ("retried", "dead", "dropped", "expired")
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the job's attempt has ended: one that was interrupted or snoozes goes on later,
+        as the same attempt."""
+        return self.outcome not in ("interrupted", "snoozed")
+
+    @property
+    def counted_as(self) -> str:
+        """The outcome by which ``forkq_jobs`` counts the run: there it is dropped if it failed and
+        a rule of the app discards it."""
+        by_rule = self.outcome == "discarded" and (
+            self.error is None or decision_in(self.error) is None
+        )
+        return "dropped" if by_rule else self.outcome or ""
 
 
 class RunObserver:
@@ -132,7 +164,8 @@ def _perform(job: Payload) -> Iterator[None]:
             yield
     except BaseException as error:
         run.elapsed, run.error = perf_counter() - begun, error
-        if isinstance(error, LeaseLost) or (stopping() and caused_by_shutdown(error)):
+        goes_on = isinstance(error, LeaseLost | IterationStopped)
+        if goes_on or (stopping() and caused_by_shutdown(error)):
             _end(run, "interrupted")
         elif isinstance(said := decision_in(error), Snooze | Discard):
             _end(run, said.outcome)

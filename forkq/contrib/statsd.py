@@ -64,8 +64,7 @@ class _Stats(RunObserver):
     def ended(self, run: ObservedRun) -> None:
         if run.outcome == "interrupted" or registry.find(run.job["class"]) is None:
             return
-        outcome = "dropped" if run.outcome == "discarded" else run.outcome
-        self._tell("jobs", (f"class:{run.name}", f"outcome:{outcome}"), None)
+        self._tell("jobs", (f"class:{run.name}", f"outcome:{run.counted_as}"), None)
         if run.outcome == "done":
             self._tell("job.run", (f"class:{run.name}",), run.elapsed)
         if run.waited is not None:

@@ -18,6 +18,7 @@ from redis import Redis
 import forkq
 from forkq import middleware, registry, testing
 from forkq.contrib import flushing, otel, runs
+from forkq.errors import IterationStopped
 from tests.redis.in_process_child import InProcessChild
 from tests.support.server import Server
 from tests.support.waiting import wait_until
@@ -199,6 +200,43 @@ def test_a_discarded_job_is_no_error(spans: Spans, jobs: testing.RecordedJobs) -
     assert attributes(run)["forkq.job.outcome"] == "discarded"
     assert run.status.status_code is StatusCode.UNSET
     assert "exception" in [event.name for event in run.events]
+
+
+ENDS: dict[str, Any] = {
+    "snoozed": lambda: forkq.Snooze(30),
+    "discarded": lambda: forkq.Discard("no such user"),
+    "cancelled": forkq.Cancelled,
+    "interrupted": lambda: IterationStopped(7),
+}
+
+
+@pytest.mark.parametrize("outcome", ENDS)
+def test_what_a_job_decides_is_no_error(spans: Spans, outcome: str) -> None:
+    error: BaseException = ENDS[outcome]()
+
+    def perform_job() -> None:
+        raise error
+
+    with pytest.raises(type(error)):
+        perform({"class": "app.Ping", "jid": "a"}, perform_job)
+    run = spans.one("process")
+    assert attributes(run)["forkq.job.outcome"] == outcome
+    assert run.status.status_code is StatusCode.UNSET
+    assert ("exception" in [event.name for event in run.events]) == (outcome == "discarded")
+
+
+def test_a_failure_whose_retry_would_be_too_late_is_an_error(
+    spans: Spans, jobs: testing.RecordedJobs
+) -> None:
+    @forkq.job(name="app.Late", expires_in=10, retry_in=lambda count, error, job: 60)
+    def late() -> None:
+        raise LookupError("not there")
+
+    late.perform_async()
+    jobs.drain(check=False)
+    run = spans.one("process")
+    assert attributes(run)["forkq.job.outcome"] == "expired"
+    assert run.status.status_code is StatusCode.ERROR
 
 
 def test_an_interrupted_job_is_no_error(spans: Spans, monkeypatch: pytest.MonkeyPatch) -> None:

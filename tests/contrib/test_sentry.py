@@ -286,6 +286,51 @@ def test_an_interrupted_run_is_the_same_check_in_when_it_goes_on(
     assert len({each["check_in_id"] for each in checks}) == 1
 
 
+def test_a_run_that_snoozes_is_the_same_check_in_when_it_goes_on(sent: Sent) -> None:
+    @forkq.every("0 3 * * *", name="nightly")
+    @forkq.job(name="app.Night")
+    def night() -> None:
+        """Never run here."""
+
+    def snoozes() -> None:
+        raise forkq.Snooze(30)
+
+    job = {"class": "app.Night", "jid": "a", "forkq": {"cron": "nightly"}}
+    with pytest.raises(forkq.Snooze):
+        middleware.server.run(job, snoozes)
+    middleware.server.run(job, lambda: None)
+    checks = sent.of("check_in")
+    assert [each["status"] for each in checks] == ["in_progress", "in_progress", "ok"]
+    assert len({each["check_in_id"] for each in checks}) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(forkq.Snooze(30), "ok"), (forkq.Discard("old"), "ok"), (forkq.Cancelled(), "cancelled")],
+)
+def test_the_status_of_what_a_job_decides(sent: Sent, error: BaseException, status: str) -> None:
+    def perform_job() -> None:
+        raise error
+
+    with pytest.raises(type(error)):
+        middleware.server.run({"class": "app.Ping", "jid": "a"}, perform_job)
+    assert not sent.errors
+    assert sent.one("transaction")["contexts"]["trace"]["status"] == status
+
+
+def test_a_failure_whose_retry_would_be_too_late_is_reported(
+    sent: Sent, jobs: testing.RecordedJobs
+) -> None:
+    @forkq.job(name="app.Late", expires_in=10, retry_in=lambda count, error, job: 60)
+    def late() -> None:
+        raise LookupError("not there")
+
+    late.perform_async()
+    jobs.drain(check=False)
+    assert sent.errors == ["not there"]
+    assert sent.one("event")["tags"]["outcome"] == "expired"
+
+
 def test_a_periodic_job_of_the_file(sent: Sent, monkeypatch: pytest.MonkeyPatch) -> None:
     entry = Entry.make(name="reports", cron="0 5 * * 1", job={"class": "app.Report", "args": []})
     config = SimpleNamespace(cron=(entry,))

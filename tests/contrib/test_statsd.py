@@ -73,6 +73,25 @@ def test_statsd(receiver: socket.socket) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [(forkq.Snooze(30), "snoozed"), (forkq.Discard("old"), "discarded"), (forkq.Cancelled(), None)],
+)
+def test_outcomes_are_those_of_the_metrics(
+    receiver: socket.socket, error: BaseException, outcome: str | None
+) -> None:
+    @forkq.job(name="app.Ping")
+    def ping() -> None:
+        raise error
+
+    client = StatsClient("127.0.0.1", receiver.getsockname()[1])
+    statsd.report(client)
+    with pytest.raises(type(error)):
+        middleware.server.run({"class": "app.Ping", "jid": "a"}, ping)
+    client.close()
+    assert lines(receiver, 1) == [f"forkq.jobs.app_Ping.{outcome or 'cancelled'}:1|c"]
+
+
 def test_datadog(receiver: socket.socket) -> None:
     client = DogStatsd(host="127.0.0.1", port=receiver.getsockname()[1], disable_telemetry=True)
     statsd.report(client, prefix="shop")

@@ -15,7 +15,7 @@ import msgspec
 
 from ...wire.histogram import BOUNDS, WAIT_BOUNDS
 from ...wire.times import seconds as epoch
-from ..failure.retry import Bury, Decision, Drop
+from ..failure.retry import Bury, Decision, Drop, End
 from ..job_run import JobRun
 from ..observers import JobObserver
 
@@ -95,7 +95,7 @@ class Tally(msgspec.Struct):
         self.failed += 1
         figures = self.classes.get(name) or self._open(name)
         figures.dead += isinstance(decision, Bury)
-        figures.dropped += isinstance(decision, Drop)
+        figures.dropped += isinstance(decision, Drop | End)  # its retry would be too late
         figures.failed += 1
 
     def count_wait(self, queue: str, stamp: object, started: float) -> None:

@@ -55,8 +55,7 @@ class RunMeasures(RunObserver):
         if run.outcome == "interrupted" or registry.find(run.job["class"]) is None:
             return
         name, queue = self._classes.bounded(run.name), self._queues.bounded(run.queue)
-        outcome = "dropped" if run.outcome == "discarded" else run.outcome or ""
-        self._jobs.add(1, {"class": name, "outcome": outcome})
+        self._jobs.add(1, {"class": name, "outcome": run.counted_as})
         if run.outcome == "done":
             self._runs.record(run.elapsed, {"class": name})
         if run.waited is not None:

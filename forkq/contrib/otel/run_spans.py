@@ -53,7 +53,7 @@ class RunSpans(RunObserver):
         span: Span = run.kept[RunSpans][0]
         ended = run.began + int(run.elapsed * 1e9)
         span.set_attribute("forkq.job.outcome", run.outcome or "")
-        if run.error is not None and run.outcome != "interrupted":
+        if run.error is not None and (run.failed or run.outcome == "discarded"):
             kind = error_type(run.error)
             span.record_exception(run.error, timestamp=ended)
             if run.failed:

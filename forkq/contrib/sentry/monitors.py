@@ -33,8 +33,8 @@ class CheckIn:
         self._send(MonitorStatus.IN_PROGRESS, None)
 
     def end(self, run: ObservedRun) -> None:
-        """Sends that the run has ended. One that was interrupted has not: it goes on later."""
-        if run.outcome != "interrupted":
+        """Sends that the run has ended. One that was interrupted, or snoozes, goes on later."""
+        if run.is_over:
             self._send(MonitorStatus.ERROR if run.failed else MonitorStatus.OK, run.elapsed)
 
     def _send(self, status: str, duration: float | None) -> None:

@@ -28,6 +28,8 @@ Report: TypeAlias = Literal["always", "final"]
 _STATUS: Final[Mapping[Outcome, str]] = {
     "done": "ok",
     "discarded": "ok",
+    "snoozed": "ok",
+    "cancelled": "cancelled",
     "interrupted": "aborted",
 }
 

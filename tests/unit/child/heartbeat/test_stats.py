@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from forkq.child.failure.retry import End
 from forkq.child.heartbeat.round_trip import RoundTrip
 from forkq.child.heartbeat.stats import Tally, Totals, total
 from forkq.wire.histogram import BOUNDS
@@ -23,6 +24,12 @@ def test_a_tally_counts_failures_as_processed_and_their_time_not_at_all() -> Non
     assert row[:4] == (1, 0, 0, 750)
     assert sum(row[4:]) == 2
     assert list(total([tally]).classes) == ["A"]
+
+
+def test_a_failure_whose_retry_would_be_too_late_is_dropped() -> None:
+    tally = Tally()
+    tally.count_failed("A", End("expired", "A"))
+    assert total([tally]).classes["A"][:3] == (1, 0, 1)
 
 
 @pytest.mark.parametrize(
