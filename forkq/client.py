@@ -489,8 +489,8 @@ def _settled(jobs: Sequence[EncodedJob], duplicates: dict[str, str]) -> list[str
 def _jid_of_duplicate(unique: Unique, holder: str) -> str:
     if unique.on_duplicate == "raise":
         raise Duplicate(
-            f"job {shown(unique.name)} was not pushed: job {holder} with the same arguments waits "
-            "or runs",
+            f"job {shown(unique.name)} was not pushed: job {holder} has the lock of its arguments "
+            f"({'for its time' if unique.until == 'expiry' else 'it waits or runs'})",
             holder,
         )
     return holder if unique.on_duplicate == "return" else ""

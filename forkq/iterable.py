@@ -177,12 +177,25 @@ class IterableJob(Job):
                 f"{cls.__qualname__}.build_enumerator is asynchronous: make `each_iteration` an "
                 "`async def`, too"
             )
-        parameters_of(cls.each_iteration, skip_self=not is_static(cls, "each_iteration"))
-        return parameters_of(
+        found = parameters_of(
             cls.build_enumerator,
             skip_self=not is_static(cls, "build_enumerator"),
             takes_cursor=True,
         )
+        cls._check_each_iteration(found)
+        return found
+
+    @classmethod
+    def _check_each_iteration(cls, found: Parameters) -> None:
+        """Raises InvalidJob if ``each_iteration`` does not take what ``build_enumerator`` takes,
+        behind the item: the first item would fail, in a child."""
+        own = parameters_of(cls.each_iteration, skip_self=not is_static(cls, "each_iteration"))
+        (fewest, most), (least, largest) = found.arity, own.arity
+        if not least - 1 <= fewest <= most <= largest - 1:
+            raise InvalidJob(
+                f"{cls.__qualname__}.each_iteration takes {own}, and gets the item and all that "
+                f"build_enumerator takes but the cursor: {found}"
+            )
 
 
 async def _finished(found: Any) -> Any:

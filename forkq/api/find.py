@@ -178,7 +178,7 @@ def cancel_class(
     """Cancels all jobs of the class ``name`` that were made before now. The errors are those of
     ``cancel``."""
     if type(name) is not str or not name:
-        raise InvalidJob(f"{shown(name)} is no class of jobs")
+        raise InvalidJob(f"cancel_class({shown(name)}): pass the name of a class of jobs, a text")
     note_cancelled(_servers(where), [(field_of_class(name), "")], grace if force else None)
 
 

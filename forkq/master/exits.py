@@ -354,7 +354,8 @@ def _failed_leases(child: ChildHandle, *, suspects: bool) -> dict[int, TimeLimit
 
 def _overdue_message(job: Overdue) -> str:
     place = f"; it was in {job.calls}" if job.calls else ""
-    return f"the job went on beyond its hard_timeout, and was ended with its child{place}"
+    limit = "its hard_timeout or its cancellation"
+    return f"the job went on beyond {limit}, and was ended with its child{place}"
 
 
 class OomKills:

@@ -25,6 +25,8 @@ _ANSWER_LIMIT: Final = 0.7
 _ANSWER_CHECK: Final = 0.05
 # Seconds that such a child has to write its stacks.
 _STACKS_LIMIT: Final = 0.5
+# A job that is cancelled by force has such a limit, too.
+_BEYOND: Final = "beyond its hard_timeout or its cancellation"
 # A child that is told to interrupt its jobs at a time is removed so many seconds before.
 _BEFORE_INTERRUPTION: Final = 0.5
 
@@ -88,7 +90,7 @@ class HardLimits(Rule):
             case.stacks_at = now
             return ChildVerdict("signal stacks")
         if now >= case.stacks_at + _STACKS_LIMIT:
-            return _removal("a job holds the interpreter beyond its hard_timeout")
+            return _removal(f"a job holds the interpreter {_BEYOND}")
         return None
 
     def _begin(
@@ -99,7 +101,7 @@ class HardLimits(Rule):
         capsule, suspects = child.slot.capsule, any(job.suspect for job in overdue)
         places = child.beat.busy if suspects else capsule and capsule.concurrency
         if places and len(overdue) >= places:
-            return _removal("its jobs go on beyond their hard_timeout")
+            return _removal(f"each of its jobs goes on {_BEYOND}")
         self._cases[child] = _Case(replace_by=now + self._drain_limit)
         may_begin = self._replacements.may_begin(child)
         return ChildVerdict("replace", why="hard_timeout") if may_begin else None
@@ -118,7 +120,7 @@ class HardLimits(Rule):
         remove_by = _remove_by(child, case)
         have_others_ended = child.beat.state == "retiring" and child.beat.busy <= overdue
         if have_others_ended or (remove_by is not None and now >= remove_by):
-            return _removal("a job goes on beyond its hard_timeout")
+            return _removal(f"a job goes on {_BEYOND}")
         return None
 
 
