@@ -13,8 +13,7 @@ from . import registry
 from .default_client import default
 from .errors import ForkqError, InvalidJob, shown
 from .features.cancel.parts import MOST, field_of_jid
-from .features.unique.parts import Digest
-from .features.unique.tickets import kind_of
+from .features.unique.parts import Digest, kind_of
 from .push import Parameters
 from .servers import Server, first_found
 from .store.scripts import CANCEL
@@ -72,10 +71,10 @@ def cancel_holder(
     """Cancels the job of that class that has the lock of these arguments, and the one that waits to
     run after it. Returns the jid of the latter; "" if none has the lock. Raises InvalidJob."""
     needs = needs_in(options.get(KEY))
-    if not needs.get("unique_for"):
+    if not needs.get("unique_for") and not needs.get("debounce"):
         raise InvalidJob(
-            f"job {name!r} has no `unique_for`, so its arguments name no job: pass the jid to "
-            "`forkq.cancel`"
+            f"job {name!r} has no `unique_for` and no `debounce`, so its arguments name no job: "
+            "pass the jid to `forkq.cancel`"
         )
     lock = _digest(name, needs, parameters, args, kwargs)
 
@@ -107,8 +106,8 @@ def _digest(
     kwargs: Mapping[str, Any],
 ) -> str:
     """The digest of what makes the job unique. Arguments that do not count may be left out."""
-    by, kind = needs.get("unique_by"), kind_of(needs.get("on_duplicate", "skip"))
-    digest = Digest((name, name), by, registry.find(name), kind)
+    by = needs.get("unique_by")
+    digest = Digest((name, name), by, registry.find(name), kind_of(needs))
     try:
         if by is not None and not callable(by):
             known = parameters.named(args, kwargs)

@@ -347,7 +347,7 @@ class Client:
             _add_expiry(job, self._expire)
         plan = plan_of(job, None) if KEY in job else None
         if plan is not None:
-            job.update(plan.top)
+            plan.prepare(job)
         encode, needs = row_encoder(job, plan and plan.around), plan and plan.needs
         digest, lock = plan and plan.digest, plan.lock if plan else ""
         name, queue, bounds = job["class"], job["queue"], self._bounds

@@ -31,6 +31,7 @@ from .wire.payload import DEFAULT_QUEUE
 from .wire.spread import in_turn, part_of
 
 if TYPE_CHECKING:
+    from .features.unique.parts import Unique
     from .store.connection import RedisConnection
 
 # Seconds for which pushes leave out a shard that is down, if there is another part: at first, and
@@ -125,7 +126,7 @@ class ShardedClient(Client):
         could be pushed nowhere."""
         for job in push.jobs:
             if job.needs is not None and job.needs.unique is not None:
-                self._refuse_elsewhere(job, job.needs.unique.name)
+                self._refuse_elsewhere(job, job.needs.unique)
         left = push.jobs
         while left:
             push.moved = []
@@ -152,15 +153,16 @@ class ShardedClient(Client):
         push.is_lost = push.is_lost or len(moved) + len(error.pushed) < len(group)
         push.moved += moved
 
-    def _refuse_elsewhere(self, job: EncodedJob, name: str) -> None:
-        """Raises InvalidJob for a unique job whose queue is on another shard than that of its
-        class: a lock there knows nothing of the locks here."""
+    def _refuse_elsewhere(self, job: EncodedJob, unique: Unique) -> None:
+        """Raises InvalidJob for a unique or debounced job whose queue is on another shard than that
+        of its class: a lock there knows nothing of the locks here."""
+        name, kind = unique.name, "unique" if unique.debounce is None else "debounced"
         spec = registry.find(name)
         home = DEFAULT_QUEUE if spec is None else spec.options.get("queue", DEFAULT_QUEUE)
         if spec is not None and self.parts_of(home) != self.parts_of(job.queue):
             here, there = (", ".join(self.parts_of(queue)) for queue in (home, job.queue))
             raise InvalidJob(
-                f"job {shown(name)} is unique, and its queue {home!r} is on the shard {here}: it "
+                f"job {shown(name)} is {kind}, and its queue {home!r} is on the shard {here}: it "
                 f"cannot be pushed to {job.queue!r} on the shard {there}"
             )
 

@@ -189,6 +189,8 @@ def _asked(keys: Keys, location: Location, raw: bytes, change: Change) -> Sequen
         return effects_in(keys, raw, "dead")
     if change.to >= _FIRST_QUEUE and location == "dead":
         return effects_in(keys, change.payload, "retried from the dead set")
+    if change.to >= _FIRST_QUEUE and location == "scheduled":
+        return effects_in(keys, raw, "due")
     return NONE
 
 

@@ -116,24 +116,26 @@ class DueJobMover(msgspec.Struct):
         arguments: list[Any] = []
         for move in moves:
             to: int | str = _BURIED if move.queue is None else numbers[move.queue]
-            if move.expired is not None:
-                asked = packed(effects(keys, move.expired, "expired"), names, ends)
-                to = f"{_EXPIRED} {asked}".rstrip()
+            if move.marked is not None:
+                to = _EXPIRED if move.has_expired else to
+                way = "expired" if move.has_expired else "due"
+                to = f"{to} {packed(effects(keys, move.marked, way), names, ends)}".rstrip()
             arguments += (to, int(move.alone), move.rank, move.member, move.payload)
         return names, arguments
 
 
 class _Move(msgspec.Struct, frozen=True):
     """Where a due job goes: to a ``queue``, or to its suspects (``alone``); without one it is
-    buried, unless it has ``expired``: then it is that job. ``rank``, ``member`` and ``payload`` are
-    arguments of due_jobs.lua."""
+    buried, unless it ``has_expired``. ``marked`` is the job, if its features may ask something.
+    ``rank``, ``member`` and ``payload`` are arguments of due_jobs.lua."""
 
     queue: str | None
     member: bytes
     payload: bytes | str | int
     alone: bool = False
     rank: int | str = ""
-    expired: Payload | None = None
+    marked: Payload | None = None
+    has_expired: bool = False
 
 
 def _stamped(member: bytes, at: float) -> _Move:
@@ -143,10 +145,11 @@ def _stamped(member: bytes, at: float) -> _Move:
         queue = job.get("queue") or DEFAULT_QUEUE
         if type(queue) is not str:
             return _Move(None, member, member)
-        if is_over(needs_in(job.get(KEY)), at):
-            return _Move(None, member, name_of(job), expired=job)
+        marked = job if needs_in(job.get(KEY)) else None
+        if marked is not None and is_over(needs_in(job.get(KEY)), at):
+            return _Move(None, member, name_of(job), marked=marked, has_expired=True)
         job["enqueued_at"] = at
-        return _Move(queue, member, dumps(job), alone=is_suspect(job.get(KEY)))
+        return _Move(queue, member, dumps(job), is_suspect(job.get(KEY)), marked=marked)
     except (MalformedPayload, InvalidJob) as error:
         return _Move(None, member, wrap_malformed(member, DEFAULT_QUEUE, error))
 

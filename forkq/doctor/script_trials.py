@@ -205,6 +205,7 @@ class _Story:
         yield Trial(Call(scripts.EFFECTS_ALONE, [ends, lock], [frees]), 1)
         yield Trial(("HGET", lock, "jid"), None)
         yield from self._newest(payload)
+        yield from self._debounced()
 
     def _newest(self, payload: bytes) -> Iterator[Trial]:
         """At most one job waits: the second push takes the place of the first, and is run."""
@@ -222,6 +223,18 @@ class _Story:
         yield Trial(Call(scripts.EFFECTS_ALONE, [self._marked[1], lock, *others], [ended]), 1)
         yield Trial(("EXISTS", lock), 0)
         yield Trial(("DEL", keys.inflight("e")), 1)
+
+    def _debounced(self) -> Iterator[Trial]:
+        """The second push of a debounced job takes the place of the first, and waits for more."""
+        keys, ends, lock = self._keys, self._marked[1], self._keys.unique("b")
+        rows = [(_THIRD, _JID(3)), (_FOURTH, _JID(4))]
+        pushes = [each for row in rows for each in (*row, _CLASS, _AHEAD, 2 * _AHEAD, 0)]
+        names = [keys.schedule, ends, lock, lock]
+        yield Trial(Call(scripts.PUSH_DEBOUNCED, names, pushes), [1, 1, 1])
+        yield Trial(("ZREM", keys.schedule, _THIRD, _FOURTH), 1)
+        yield Trial(("HGET", lock, "member"), _FOURTH)
+        freed = [lock, keys.tickets, keys.schedule]
+        yield Trial(Call(scripts.LOCK_FREE, freed, [_JID(4)]), 1)
 
     def _doubted(self, names: Sequence[str], again: Sequence[Any]) -> Iterator[Trial]:
         """A push meets a doubted lock: its job is found, and then is gone."""

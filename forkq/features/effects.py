@@ -16,6 +16,7 @@ _LONGEST_NAME: Final = 200  # characters of the name of a class
 # the job. "remember": notes that it has ended so.
 # "ticket_ends", "ticket_waits", "ticket_runs": the same for a job of which at most one waits;
 # "ticket_cancelled": the newest one of these ends.
+# "debounce_again": takes the lock of a debounced job that waits in the schedule once more.
 # "forget": deletes its cursor. "keep": keeps that for longer.
 # The arguments are those that the script says.
 Name: TypeAlias = Literal[
@@ -26,6 +27,7 @@ Name: TypeAlias = Literal[
     "ticket_waits",
     "ticket_runs",
     "ticket_cancelled",
+    "debounce_again",
     "uncancel",
     "remember",
     "forget",

@@ -20,8 +20,9 @@ from ..wire.payload import DEFAULT_QUEUE, Payload, dumps, encode, loads, loads_h
 from .effects import NONE, Effect, jid_of, name_of
 from .expire import parts as expire
 from .iterable import parts as iterable
+from .unique import debounce, tickets
 from .unique import parts as unique
-from .unique import tickets
+from .unique.debounce import Debounce
 from .unique.parts import Definition, Digest, Lock, Unique
 from .unique.tickets import Marked
 from .ways import BY_NAME
@@ -37,7 +38,7 @@ _TAIL: Final = 8192
 _MOVABLE: Final = frozenset((expire.EXPIRES_AT,))
 # The lowest version of forkq's payloads that knows each need.
 _VERSIONS: Final = {expire.EXPIRES_AT: 1, unique.UNIQUE: 2, iterable.CURSOR: iterable.VERSION}
-_OF_TICKETS: Final = 3  # of jobs of which at most one waits
+_OF_TICKETS: Final = 3  # of jobs of which at most one waits in its queue
 
 
 class PushNeeds(NamedTuple):
@@ -48,6 +49,11 @@ class PushNeeds(NamedTuple):
     expires_in: float = 0.0
     expires_at: float | None = None
     unique: Unique | None = None
+
+    @property
+    def debounce(self) -> Debounce | None:
+        """When a debounced job is due; None if it is none."""
+        return None if self.unique is None else self.unique.debounce
 
     def arguments(self, before: int) -> tuple[object, ...]:
         """What push.lua is told of them. ``before``: the number of the key before their locks."""
@@ -82,16 +88,27 @@ class MarksPlan(NamedTuple):
         """The JSON of the marks before and behind the digest; None if there are none."""
         return (self.head, self.tail) if self.head else None
 
+    @property
+    def is_debounced(self) -> bool:
+        """Whether the jobs wait in the schedule, and Redis says until when."""
+        return self.needs is not None and self.needs.debounce is not None
+
     def fits(self, marks: Any, at: float | None) -> bool:
         """Whether a job with these ``marks``, due at ``at``, is one of them."""
-        return self.marks is marks and (at is None or not self.top)
+        return self.marks is marks and (at is None or not (self.top or self.is_debounced))
+
+    def prepare(self, job: Payload) -> None:
+        """Changes at the top of ``job``, which is to be pushed now, what its marks ask."""
+        job.update(self.top)
+        if self.is_debounced:
+            job.pop("enqueued_at", None)  # the clock writes it
 
     def complete(self, job: Payload) -> Completed:
         """Makes of the options of one job what its payload has, as its last key. Raises
         InvalidJob."""
         lock = self.lock if self.digest is None else self.digest.of(job["args"])
         job.pop(KEY, None)
-        job.update(self.top)
+        self.prepare(job)
         if self.head:
             job[KEY] = msgspec.Raw(self.head + lock.encode() + self.tail)
         return Completed(self.needs, lock)
@@ -107,6 +124,11 @@ def plan(job: Payload, at: float | None, definition: Definition | None = None) -
     needs, top = dict(needs), dict[str, Any]()
     after = expire.promise(job["class"], top, needs, at)
     asked = unique.ask(job, needs, definition)
+    if at is not None and asked is not None and asked.unique.debounce is not None:
+        raise InvalidJob(
+            f"job {shown(job['class'])} is debounced, so a push of it has no time of its own "
+            "(`at`, `perform_in`): push it now, or leave that out with .set(debounce=0)"
+        )
     made, text = MarksPlan(options, top=top), _text(job, options, needs)
     if needs:
         moment = None if after else expire.promised_at(needs)
@@ -149,7 +171,7 @@ def while_running(keys: Keys, marked: Payload) -> tuple[Effect, ...]:
 def ticket_in(marked: Payload) -> Lock | None:
     """The lock of a job of which at most one waits; None if the job is no such job."""
     lock = unique.lock_in(needs_in(marked.get(KEY)))
-    return None if lock is None or lock.kind is None or not jid_of(marked) else lock
+    return lock if lock is not None and lock.is_ticket and jid_of(marked) else None
 
 
 def newest_cancelled(keys: Keys, job: Payload) -> tuple[Effect, ...]:
@@ -167,7 +189,7 @@ def start_call(
 
 def stamped(payload: bytes, needs: PushNeeds | None, at: float) -> bytes:
     """The payload of a job that is pushed at ``at`` with the moment in the place of the
-    placeholder: what push.lua makes of it in Redis's time."""
+    placeholder: what push.lua makes of it in Redis's time. ``at``: when it is due."""
     if needs is None or not needs.expires_in:
         return payload
     return payload.replace(expire.MOMENT, encode(at + needs.expires_in))
@@ -175,6 +197,8 @@ def stamped(payload: bytes, needs: PushNeeds | None, at: float) -> bytes:
 
 def enqueued(payload: bytes, at: float, needs: PushNeeds | None) -> bytes:
     """The payload of a push that has waited until ``at``: that was no time in its queue."""
+    if needs is not None and needs.debounce is not None:
+        return payload
     after = 0.0 if needs is None else needs.expires_in
     job = loads(payload.replace(expire.MOMENT, b"0") if after else payload)
     job["enqueued_at"] = at
@@ -203,7 +227,7 @@ def effects(
     if not needs:
         return NONE
     marked, fates = _marked(job)._replace(due_in=delay), BY_NAME[way]
-    lock = unique.effects(keys, needs, fates.lock, marked, together_with)
+    lock = unique.effects(keys, needs, fates, marked, together_with)
     return (*lock, *iterable.effects(keys, needs, fates.cursor, jid_of(job), delay))
 
 
@@ -233,7 +257,9 @@ def _version(needs: dict[str, Any]) -> int:
     """What a child must know to run a job with these needs. One that another program wrote, and
     that this forkq does not know, is for a newer one."""
     lock = unique.lock_in(needs)
-    lowest = _OF_TICKETS if lock is not None and lock.kind is not None else 1
+    lowest = 1
+    if lock is not None and lock.kind is not None:
+        lowest = _OF_TICKETS if lock.is_ticket else debounce.VERSION
     return max(lowest, *(_VERSIONS.get(name, VERSION + 1) for name in needs))
 
 

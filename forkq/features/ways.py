@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from .iterable.parts import Fate as CursorFate
+from .unique.debounce import Fate as DebounceFate
 from .unique.parts import Fate as LockFate
 
 Decider: TypeAlias = Literal["child", "clock", "master", "person", "push", "Ruby"]
@@ -16,42 +17,62 @@ Fate: TypeAlias = Literal["kept", "gone", "forgotten"]
 
 class Way(NamedTuple):
     """One way. ``by``: the processes and people that decide so. ``expiry``: what becomes of the
-    moment at which the job expires; ``lock``: of the lock of a unique job; ``cursor``: of the
-    cursor of an iterable one. ``ends``: whether the job is over."""
+    moment at which the job expires; ``lock``: of the lock of a unique job; ``debounce``: of that
+    of a debounced one; ``cursor``: of the cursor of an iterable one. ``ends``: whether the job is
+    over."""
 
     name: str
     by: tuple[Decider, ...]
     expiry: Fate
     lock: LockFate
+    debounce: DebounceFate
     cursor: CursorFate
     ends: bool
 
 
 WAYS: Final = (
-    Way("done", ("child",), "gone", "freed", "deleted", ends=True),
-    Way("retried", ("child",), "kept", "held", "held", ends=False),
-    Way("snoozed", ("child",), "kept", "held", "held", ends=False),
-    Way("requeued", ("child", "master", "clock"), "kept", "kept", "kept", ends=False),
-    Way("made a suspect", ("child", "master", "clock"), "kept", "kept", "kept", ends=False),
-    Way("left to a newer forkq", ("child",), "kept", "kept", "kept", ends=False),
-    Way("moved to another queue or shard", ("person",), "kept", "kept", "kept", ends=False),
+    Way("done", ("child",), "gone", "freed", "freed", "deleted", ends=True),
+    Way("due", ("clock", "person"), "kept", "kept", "freed", "kept", ends=False),
+    Way("retried", ("child",), "kept", "held", "kept", "held", ends=False),
+    Way("snoozed", ("child",), "kept", "held", "kept", "held", ends=False),
+    Way("requeued", ("child", "master", "clock"), "kept", "kept", "kept", "kept", ends=False),
+    Way("made a suspect", ("child", "master", "clock"), "kept", "kept", "kept", "kept", ends=False),
+    Way("left to a newer forkq", ("child",), "kept", "kept", "kept", "kept", ends=False),
+    Way("moved to another queue or shard", ("person",), "kept", "kept", "kept", "kept", ends=False),
     Way(
         "dead",
         ("child", "master", "clock", "person"),
         "kept",
         "freed",
+        "freed",
         "held long",
         ends=True,
     ),
-    Way("dropped", ("child",), "gone", "freed", "deleted", ends=True),
-    Way("discarded", ("child",), "gone", "freed", "deleted", ends=True),
-    Way("expired", ("child", "clock"), "gone", "freed", "deleted", ends=True),
-    Way("cancelled", ("child", "clock"), "gone", "freed", "deleted", ends=True),
-    Way("replaced", ("child", "push"), "gone", "the newest job's", "deleted", ends=True),
-    Way("deleted", ("person",), "gone", "freed", "deleted", ends=True),
-    Way("retried from the dead set", ("person",), "forgotten", "taken again", "kept", ends=False),
-    Way("restored by undo", ("person",), "kept", "taken again", "kept", ends=False),
-    Way("run or deleted by Ruby", ("Ruby",), "gone", "by TTL", "by TTL", ends=True),
+    Way("dropped", ("child",), "gone", "freed", "freed", "deleted", ends=True),
+    Way("discarded", ("child",), "gone", "freed", "freed", "deleted", ends=True),
+    Way("expired", ("child", "clock"), "gone", "freed", "freed", "deleted", ends=True),
+    Way("cancelled", ("child", "clock"), "gone", "freed", "freed", "deleted", ends=True),
+    Way(
+        "replaced",
+        ("child", "push"),
+        "gone",
+        "the newest job's",
+        "the newest job's",
+        "deleted",
+        ends=True,
+    ),
+    Way("deleted", ("person",), "gone", "freed", "freed", "deleted", ends=True),
+    Way(
+        "retried from the dead set",
+        ("person",),
+        "forgotten",
+        "taken again",
+        "kept",
+        "kept",
+        ends=False,
+    ),
+    Way("restored by undo", ("person",), "kept", "taken again", "taken again", "kept", ends=False),
+    Way("run or deleted by Ruby", ("Ruby",), "gone", "by TTL", "by TTL", "by TTL", ends=True),
 )
 
 BY_NAME: Final = {way.name: way for way in WAYS}

@@ -19,7 +19,7 @@ from .cluster import ELSEWHERE, elsewhere
 from .connection import ResponseError, refused, with_key
 from .redis_py import Command, Packed, exceptions, pack
 from .route import EncodedJob, Wait
-from .scripts import PUSH, PUSH_NEWEST, Call, Script
+from .scripts import PUSH, PUSH_DEBOUNCED, PUSH_NEWEST, Call, Script
 
 if TYPE_CHECKING:
     from ..features.marked import PushNeeds
@@ -222,7 +222,7 @@ def packed_single(keys: Keys, job: EncodedJob) -> Packed:
     payload = job.payload
     if job.needs is None:
         return b"%b$%d\r\n%b\r\n" % (_beginning(keys.prefix, job.queue), len(payload), payload)
-    if job.at is not None or job.needs.unique is None or job.needs.unique.is_ticket:
+    if job.at is not None or job.needs.unique is None or _gives_way(job):
         [(command, _)] = _writes([job], keys)
         return pack([command])
     head, middle, tail = _around(keys.prefix, PUSH.sha, job.queue, job.needs)
@@ -260,11 +260,10 @@ def _writes(jobs: Sequence[EncodedJob], keys: Keys) -> list[Write]:
     scheduled: list[str] = []
     queues: dict[str, tuple[list[bytes], list[str]]] = {}
     marked: list[EncodedJob] = []
-    newest: list[EncodedJob] = []  # at most one of each waits
+    giving_way: list[EncodedJob] = []
     for job in jobs:
         if job.needs is not None:
-            is_ticket = job.needs.unique is not None and job.needs.unique.is_ticket
-            (newest if is_ticket else marked).append(job)
+            (giving_way if _gives_way(job) else marked).append(job)
         elif job.at is not None:
             pairs += (job.at, job.payload)
             scheduled.append(job.jid)
@@ -280,9 +279,20 @@ def _writes(jobs: Sequence[EncodedJob], keys: Keys) -> list[Write]:
         writes.append((("LPUSH", keys.queue(queue), *payloads), jids))
     if marked:
         writes.append((push_call(marked, keys).command, [job.jid for job in marked]))
-    if newest:
-        writes.append(_write_of_newest(newest, keys))
-    return writes
+    return writes + _writes_of_those_that_give_way(giving_way, keys) if giving_way else writes
+
+
+def _gives_way(job: EncodedJob) -> bool:
+    """Whether a newer job takes the place of this one, by a script of its own."""
+    unique = job.needs and job.needs.unique
+    return unique is not None and unique.kind in ("n", "d")
+
+
+def _writes_of_those_that_give_way(jobs: Sequence[EncodedJob], keys: Keys) -> list[Write]:
+    newest = [job for job in jobs if job.needs and job.needs.debounce is None]
+    debounced = [job for job in jobs if job.needs and job.needs.debounce is not None]
+    writes = [_write_of_newest(newest, keys)] if newest else []
+    return [*writes, _write_of_debounced(debounced, keys)] if debounced else writes
 
 
 def push_call(jobs: Sequence[EncodedJob], keys: Keys) -> Call:
@@ -336,9 +346,23 @@ def _write_of_newest(jobs: Sequence[EncodedJob], keys: Keys) -> Write:
     return Call(PUSH_NEWEST, names, arguments).command, [job.jid for job in jobs]
 
 
+def _write_of_debounced(jobs: Sequence[EncodedJob], keys: Keys) -> Write:
+    """The call of push_debounced.lua that pushes these jobs."""
+    names = [keys.schedule, keys.totals("ends"), *(keys.unique(job.lock) for job in jobs)]
+    arguments: list[Any] = []
+    for job in jobs:
+        assert job.needs is not None
+        assert job.needs.unique is not None
+        assert job.needs.debounce is not None
+        arguments += (job.payload, job.jid, job.needs.unique.name, *job.needs.debounce)
+        arguments.append(job.needs.expires_in or 0)
+    return Call(PUSH_DEBOUNCED, names, arguments).command, [job.jid for job in jobs]
+
+
 def _script_of(write: Write) -> Script:
     """The script that a command calls."""
-    return PUSH_NEWEST if write[0][1] == PUSH_NEWEST.sha else PUSH
+    found = (script for script in (PUSH_NEWEST, PUSH_DEBOUNCED) if script.sha == write[0][1])
+    return next(found, PUSH)
 
 
 def _has_load(writes: Sequence[Write]) -> bool:

@@ -21,7 +21,7 @@ class Locks:
         """Whether the job may be pushed at ``at``: it has no lock, or gets it. If not,
         ``duplicates`` has who has it."""
         unique = job.needs and job.needs.unique
-        if unique is None or unique.is_ticket:  # for the latter see Recorder.add
+        if unique is None or unique.kind in ("n", "d"):  # for the latter see Recorder.add
             return True
         holder, until = self._held.get(job.lock, ("", 0.0))
         if holder not in ("", job.jid) and until > at:

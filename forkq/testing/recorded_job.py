@@ -7,7 +7,9 @@ from typing import Any, cast
 
 from ..errors import shown
 from ..features.marked import ticket_in
+from ..features.unique.parts import lock_in
 from ..values import replace
+from ..wire.marks import KEY, needs_in
 from ..wire.payload import DEFAULT_QUEUE, Payload, dumps, loads
 
 
@@ -15,12 +17,14 @@ from ..wire.payload import DEFAULT_QUEUE, Payload, dumps, loads
 class RecordedJob:
     """``payload`` is what a child would load. ``at`` is the epoch second at which the job is due,
     None if it waits in its queue. ``retrying``: it has failed, and runs again then. ``raw`` is the
-    JSON that Redis would have."""
+    JSON that Redis would have. ``first``: when the first of the pushes came, if it waits for
+    further ones (``debounce``)."""
 
     payload: Payload
     at: float | None
     retrying: bool = False
     raw: bytes = field(default=b"", repr=False)
+    first: float = field(default=0.0, repr=False)
 
     @classmethod
     def of(cls, raw: bytes, at: float | None = None, *, retrying: bool = False) -> RecordedJob:
@@ -54,6 +58,12 @@ class RecordedJob:
         return "" if lock is None else lock.digest
 
     @property
+    def debounced(self) -> str:
+        """The digest of its lock, if the next push takes its place (``debounce``); else ""."""
+        lock = lock_in(needs_in(self.payload.get(KEY))) if self.first else None
+        return "" if lock is None else lock.digest
+
+    @property
     def is_latest(self) -> bool:
         """Whether at most one of its kind runs, too."""
         lock = ticket_in(self.payload)
@@ -77,4 +87,4 @@ class RecordedJob:
     def stamped(self, moment: float) -> RecordedJob:
         """The job as the clock moves it to its queue at ``moment``."""
         raw = dumps({**self.payload, "enqueued_at": moment})
-        return replace(self, payload=loads(raw), raw=raw, at=None)
+        return replace(self, payload=loads(raw), raw=raw, at=None, first=0.0)

@@ -14,6 +14,7 @@ from ..features.cancel.parts import fields_about
 from ..features.iterable.parts import Iteration
 from ..features.marked import stamped
 from ..store.route import EncodedJob, Wait
+from ..values import replace
 from ..wire.times import now
 from .fake_connection import FakeConnection
 from .locks import Locks
@@ -68,8 +69,17 @@ class Recorder:
     def _taken(self, jobs: Sequence[EncodedJob], duplicates: dict[str, str]) -> list[RecordedJob]:
         at = now()
         kept = [job for job in jobs if self.locks.take(job, at, duplicates)]
-        payloads = [stamped(job.payload, job.needs, at) for job in kept]
-        return [RecordedJob.of(raw, job.at) for raw, job in zip(payloads, kept, strict=True)]
+        return [self._recorded(job, at) for job in kept]
+
+    def _recorded(self, job: EncodedJob, at: float) -> RecordedJob:
+        """The job of a push at this moment. A debounced one is due when Redis would say so."""
+        quiet = job.needs and job.needs.debounce
+        if quiet is None:
+            return RecordedJob.of(stamped(job.payload, job.needs, at), job.at)
+        before = next((one for one in self._waiting if one.debounced == job.lock), None)
+        first = at if before is None else before.first
+        due = min(at + quiet.after, first + quiet.most)
+        return replace(RecordedJob.of(stamped(job.payload, job.needs, due), due), first=first)
 
     def _may_run(self, job: RecordedJob) -> bool:
         """Whether no job runs after which this one must wait."""
@@ -106,12 +116,12 @@ class Recorder:
     def holder(self, digest: str) -> str:
         """The jid of the job that has that lock, or that waits where at most one does; "" if none
         does."""
-        waiting = (job.jid for job in self._waiting if job.ticket == digest)
+        waiting = (job.jid for job in self._waiting if digest in (job.ticket, job.debounced))
         return next(waiting, "") or self.locks.holder(digest)
 
     def add(self, job: RecordedJob) -> None:
         """Adds ``job`` to those that wait: in the place of the one before it, where at most one
-        waits."""
+        waits, or that is debounced."""
         with self._lock:
             before = self._waiting_like(job)
             if before is not None and self._waiting[before].at is None and job.at is None:
@@ -129,9 +139,13 @@ class Recorder:
 
     def _waiting_like(self, job: RecordedJob) -> int | None:
         """The place of the job that waits, where at most one does."""
-        lock = job.ticket
-        found = (place for place, other in enumerate(self._waiting) if other.ticket == lock)
-        return next(found, None) if lock else None
+        lock = job.ticket or job.debounced
+        found = (
+            place
+            for place, other in enumerate(self._waiting)
+            if lock and lock in (other.ticket, other.debounced)
+        )
+        return next(found, None)
 
     def give_up(self, job: RecordedJob, error: BaseException) -> None:
         """Notes that ``job`` was given up after ``error``."""

@@ -100,6 +100,16 @@ _LOCKED_FOR: Final = Values(
     "a number of seconds from 0 (not unique) to 1e9, or a timedelta",
     lambda value: float(in_seconds(value)),
 )
+_QUIET: Final = Values(
+    lambda value: _is_seconds(in_seconds(value)),
+    "a number of seconds from 0 (not debounced) to 1e9, or a timedelta",
+    lambda value: float(in_seconds(value)),
+)
+_LONGEST_QUIET: Final = Values(
+    lambda value: _is_seconds(in_seconds(value)),
+    "a number of seconds up to 1e9, or a timedelta",
+    lambda value: float(in_seconds(value)),
+)
 _UNTIL: Final = Values(
     lambda value: value in ("end", "start", "expiry"), "one of end, start, expiry"
 )
@@ -195,7 +205,8 @@ class JobOptions(TypedDict, total=False):
         '`"end"`', _UNTIL, "forkq.needs.unique_until",
     )]
     unique_by: Annotated[Sequence[str] | Callable[..., Any], Option(
-        "The names of the arguments that count for a unique job, or a function of the arguments.",
+        "The names of the arguments that count for a unique or debounced job, or a function of the "
+        "arguments.",
         "all arguments", _UNIQUE_BY, "forkq.needs.unique_by",
     )]
     on_duplicate: Annotated[Literal["skip", "raise", "return", "replace", "latest"], Option(
@@ -203,6 +214,16 @@ class JobOptions(TypedDict, total=False):
         "returns the jid of that job; or it [takes the place](unique.md#the-newest-one-counts) of "
         'the one that waits: `"replace"` beside a run, `"latest"` after it.',
         '`"skip"`', _ON_DUPLICATE, "forkq.needs.on_duplicate",
+    )]
+    debounce: Annotated[float | timedelta, Option(
+        "Seconds, or a timedelta, after the last push with the same arguments at which it runs, "
+        "once for all of them, with the arguments of the last ([debounce](unique.md#debounce)); 0 "
+        "is not debounced.",
+        "none", _QUIET, "forkq.needs.debounce",
+    )]
+    debounce_max: Annotated[float | timedelta, Option(
+        "Seconds, or a timedelta, after the first of these pushes at which it runs at the latest.",
+        "ten times `debounce`", _LONGEST_QUIET, "forkq.needs.debounce_max",
     )]
     secret: Annotated[bool, Option(
         "Whether `forkq.api`, and the pages and commands that use it, show `***` for each "
@@ -238,8 +259,15 @@ OPTIONS: Final = rows_of(JobOptions)
 # Those that do not stand at the top of a payload.
 _PLACED: Final = frozenset(name for name, row in OPTIONS.items() if row.place)
 
-# Those that mean nothing without ``unique_for``.
-_OF_UNIQUE: Final = frozenset(("unique_until", "unique_by", "on_duplicate"))
+# Options that mean nothing without one of others.
+_WITHOUT: Final[Mapping[str, Sequence[str]]] = {
+    "unique_until": ("unique_for",),
+    "unique_by": ("unique_for", "debounce"),
+    "on_duplicate": ("unique_for",),
+    "debounce_max": ("debounce",),
+}
+# Those that cannot stand beside others: all that have the same lock.
+_LOCKED: Final = frozenset((*_WITHOUT, "unique_for", "debounce"))
 # Until when such jobs have their locks.
 _UNTIL_OF: Final = {"replace": "start", "latest": "end"}
 
@@ -298,24 +326,38 @@ def placed(job: Mapping[str, Any], options: Mapping[str, Any], name: str) -> Pay
             changed[key] = row.values.stored(options[key])
         if row.place:
             _put(changed, row.place.split("."), changed.pop(key))
-    if not _OF_UNIQUE.isdisjoint(options):
-        _check_unique(changed, options, name)
+    if not _LOCKED.isdisjoint(options):
+        _check_alone(name, options, changed["forkq"]["needs"])
         check_pair(name, changed["forkq"]["needs"])
     return changed
 
 
-def _check_unique(job: Payload, options: Mapping[str, Any], name: str) -> None:
-    """Raises InvalidJob for an option of unique jobs without ``unique_for``."""
-    if "unique_for" not in job["forkq"]["needs"]:
-        option = min(_OF_UNIQUE.intersection(options))
-        raise InvalidJob(
-            f"job {name!r}: `{option}` means nothing without `unique_for`; pass both, or neither"
-        )
+def _check_alone(name: str, options: Mapping[str, Any], needs: Mapping[str, Any]) -> None:
+    """Raises InvalidJob for one of the ``options`` that means nothing without another one, which
+    is not among the ``needs`` of the job."""
+    for option in sorted(_WITHOUT.keys() & options.keys()):
+        wanted = _WITHOUT[option]
+        if needs.keys().isdisjoint(wanted):
+            also = " or ".join(f"`{one}`" for one in wanted)
+            raise InvalidJob(
+                f"job {name!r}: `{option}` means nothing without {also}; pass both, or neither"
+            )
 
 
 def check_pair(name: str, options: Mapping[str, Any]) -> None:
-    """Raises InvalidJob for options of unique jobs of which one cannot have its value beside that
-    of the other."""
+    """Raises InvalidJob for options of unique and of debounced jobs of which one cannot have its
+    value beside that of the other."""
+    after, most = options.get("debounce"), options.get("debounce_max")
+    if after and options.get("unique_for"):
+        raise InvalidJob(
+            f"job {name!r} has `debounce` and `unique_for`: the one runs the last push, the other "
+            "the first; leave one of them out, or set it to 0"
+        )
+    if after and most is not None and most < after:
+        raise InvalidJob(
+            f"job {name!r}: `debounce_max` is {most:g} s, and `debounce` is {after:g} s: pass at "
+            "least as much"
+        )
     how, until = options.get("on_duplicate"), options.get("unique_until")
     wanted = _UNTIL_OF.get(how) if type(how) is str else None
     if wanted is None or until in (None, wanted):

@@ -37,7 +37,7 @@ LARGE: Final[dict[str, Size]] = {
     "forkq/wire/keys.py:Keys": Size(methods=73),
     # Records: each field is a value that a document names, or that is sent or received.
     "forkq/api/processes.py:Process": Size(fields=19),
-    "forkq/wire/validation.py:JobOptions": Size(fields=21),
+    "forkq/wire/validation.py:JobOptions": Size(fields=23),
     "forkq/child/fetch/channel.py:Exchange": Size(fields=17),
     "forkq/master/handover.py:ChildRecord": Size(fields=18),
     # The only owner of what is leased: a method for each step on the way of a unit.

@@ -122,6 +122,16 @@ def crash(*, last: bool) -> Callable[[Redis, RedisConnection], None]:
 
 def expire_in_set(redis: Redis, connection: RedisConnection) -> None:
     redis.zadd("retry", {payload(expires_at=now() - 1): now() - 5})
+    move_due(connection)
+
+
+def come_due(redis: Redis, connection: RedisConnection) -> None:
+    redis.zadd("schedule", {payload(): now() - 5})
+    move_due(connection)
+    assert redis.llen(QUEUE) == 1
+
+
+def move_due(connection: RedisConnection) -> None:
     mover = DueJobMover(KEYS, connection)
     mover.load(watch=False)
     while (due := mover.next_due()) is not None and due <= now():
@@ -180,6 +190,10 @@ def undo() -> None:
     api.undo(api.Queue("default").delete_all(undo=True).undo)
 
 
+def undo_in_schedule() -> None:
+    api.undo(api.ScheduledSet().delete_all(undo=True).undo)
+
+
 CHILD: dict[str, Callable[[Ends, UnitOfWork], Any]] = {
     "done": lambda ends, one: ends.done(one, "done"),
     "dropped": lambda ends, one: ends.done(one, "dropped"),
@@ -195,6 +209,10 @@ CHILD: dict[str, Callable[[Ends, UnitOfWork], Any]] = {
     "replaced": lambda ends, one: ends.end(one, End("replaced", "Unique", unrun=True)),
 }
 OTHERS: dict[str, list[Callable[[Redis, RedisConnection], None]]] = {
+    "due": [
+        come_due,
+        by_person(lambda: next(iter(api.ScheduledSet())).add_to_queue(), "schedule"),
+    ],
     "dead": [crash(last=True), by_person(lambda: api.RetrySet().kill_all(), "retry")],
     "expired": [expire_in_set, expire_in_queue],
     "cancelled": [cancel_in("retry"), cancel_in(QUEUE)],
@@ -210,7 +228,7 @@ OTHERS: dict[str, list[Callable[[Redis, RedisConnection], None]]] = {
         by_person(lambda: next(iter(api.Queue("default"))).move("other"))
     ],
     "retried from the dead set": [by_person(lambda: api.DeadSet().retry_all(), "dead")],
-    "restored by undo": [by_person(undo)],
+    "restored by undo": [by_person(undo), by_person(undo_in_schedule, "schedule")],
 }
 TAKES = {
     way.name: [by_child(make) for name, make in CHILD.items() if name == way.name]

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Final, get_args
 
-from forkq.features.ways import WAYS
+from forkq.features.ways import WAYS, Way
 from forkq.runtime.pipe import Fact, Order
 from tests.support.documents import ROOT
 from tests.support.package_source import PACKAGE
@@ -67,11 +67,17 @@ def _is_told(room: str) -> bool:
 
 def ways_out() -> str:
     """Every way out of a job, and what becomes of what each feature has noted."""
+    _, _, *features, _ = Way._fields
     rows = (
-        (way.name, ", ".join(way.by), "yes" if way.ends else "no", way.expiry, way.lock, way.cursor)
+        (
+            way.name,
+            ", ".join(way.by),
+            "yes" if way.ends else "no",
+            *map(way.__getattribute__, features),
+        )
         for way in WAYS
     )
-    return table(("way", "who decides", "an end", "expiry", "lock", "cursor"), rows)
+    return table(("way", "who decides", "an end", *features), rows)
 
 
 def table(titles: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from ...cron import history
 from ...cron.entry import Entry
@@ -45,6 +45,15 @@ _LOCATIONS: Final[tuple[Location, ...]] = ("running", "queued")
 
 # The reply of cron_tick.lua: the outcome and its detail.
 Reply: TypeAlias = "tuple[bytes, bytes]"
+
+
+class _Lock(NamedTuple):
+    """What a tick needs to know of a job with a lock: the ``digest`` in its name, and how many
+    seconds after its due time the job expires, if it is debounced (0: it does not)."""
+
+    digest: str
+    unique: Unique
+    expires_in: float
 
 
 class CronEnqueuer:
@@ -195,7 +204,7 @@ class CronEnqueuer:
         noted: tuple[int, bytes],
         pushed: tuple[object, ...],
         refusal: bytes,
-        lock: tuple[str, Unique] | None = None,
+        lock: _Lock | None = None,
     ) -> Reply:
         tick, line = noted
         keys = [
@@ -209,10 +218,11 @@ class CronEnqueuer:
         ]
         more: list[object] = [line, history.KEEP, history.EXPIRES, *pushed, refusal]
         if lock is not None:
-            digest, unique = lock
+            digest, unique, expires_in = lock
             keys += (self._keys.totals("ends"), self._keys.unique(digest), self._keys.doubted)
             keys += (self._keys.tickets, self._keys.schedule, self._keys.retry)
             more += (unique.name, unique.seconds, unique.kind)
+            more += (*unique.debounce, expires_in) if unique.debounce is not None else ()
         outcome, detail = self._connection.script(CRON_TICK, keys, (entry.name, tick, *more))
         return outcome, detail
 
@@ -232,9 +242,9 @@ def _queue(entry: Entry) -> str:
 
 def _payload(
     entry: Entry, tick: int, jid: str, expire: Mapping[str, float]
-) -> tuple[bytes, tuple[str, Unique] | None]:
-    """The job for ``tick``, as a client would have written it, and the digest in the name of its
-    lock with what that needs, if it is unique."""
+) -> tuple[bytes, _Lock | None]:
+    """The job for ``tick``, as a client would have written it, and what its lock needs, if it has
+    one."""
     at = now()
     made = {**DEFAULTS, **entry.job, "jid": jid, "created_at": at}
     made.pop("at", None)
@@ -243,9 +253,12 @@ def _payload(
     made["enqueued_at"] = at
     made[KEY] = {**own, **marks} if isinstance(own, dict) else marks
     add_expiry(made, expire)
-    needs, lock = complete(made, None)
-    payload, unique = dumps(made), needs and needs.unique
-    return stamped(payload, needs, at), unique and (lock, unique)
+    needs, digest = complete(made, None)
+    payload = dumps(made)
+    if needs is None or needs.unique is None:
+        return stamped(payload, needs, at), None
+    lock = _Lock(digest, needs.unique, needs.expires_in)
+    return payload if needs.debounce else stamped(payload, needs, at), lock
 
 
 class Overlap:

@@ -19,8 +19,9 @@ from ...wire.payload import UNWRITABLE, Payload
 from ...wire.times import LONGEST_SECONDS
 from ...wire.validation import OPTIONS, check_pair
 from ..effects import NONE, Effect, name_of
-from . import tickets
-from .tickets import Kind, Marked
+from . import debounce, tickets
+from .debounce import Debounce
+from .tickets import Marked
 
 UNIQUE: Final = "unique"
 # Until when a job holds its lock: "end": however it ends; "start": it is run; "expiry": its time is
@@ -28,11 +29,16 @@ UNIQUE: Final = "unique"
 Until: TypeAlias = Literal["end", "start", "expiry"]
 # What becomes of the lock: "freed", "held" for its time from now on, "taken again" if it is free.
 Fate: TypeAlias = Literal["kept", "freed", "held", "taken again", "the newest job's", "by TTL"]
+# Kinds of locks whose jobs give way to newer ones; each has scripts of its own.
+Kind: TypeAlias = Literal["replace", "latest", "debounce"]
 # What counts of the arguments: the names of these, or what a function makes of them.
 By: TypeAlias = Sequence[str] | Callable[..., Any]
 # What a push does that finds the lock taken.
 OnDuplicate: TypeAlias = Literal["skip", "raise", "return", "replace", "latest"]
-_OPTIONS: Final = ("unique_for", "unique_until", "unique_by", "on_duplicate")
+_OPTIONS: Final = (
+    *("unique_for", "unique_until", "unique_by", "on_duplicate"),
+    *("debounce", "debounce_max"),
+)
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 _UNTIL: Final[tuple[Until, ...]] = get_args(Until)
@@ -48,17 +54,24 @@ NO_DIGEST: Final = "#" * (2 * _DIGEST_SIZE)
 
 class Lock(NamedTuple):
     """The lock of one job: the ``digest`` in its name, and for how many ``seconds`` it is held.
-    ``kind`` says what a push does where at most one job waits (tickets.py)."""
+    ``kind`` says what a push does where at most one job waits (tickets.py, debounce.py);
+    ``debounce``: when a debounced job is due."""
 
     digest: str
     seconds: float
     until: Until
     kind: Kind | None = None
+    debounce: Debounce | None = None
+
+    @property
+    def is_ticket(self) -> bool:
+        """Whether the lock holds the newest job, and its entry is a ticket."""
+        return self.kind in tickets.KINDS
 
     @property
     def held_for(self) -> float:
         """For how many seconds it is held at least."""
-        return self.seconds if self.kind is None else max(tickets.LIVES, self.seconds)
+        return max(tickets.LIVES, self.seconds) if self.is_ticket else self.seconds
 
     def effect(
         self, keys: Keys, jid: str, name: str, delay: float = 0.0, least: float = 0.0
@@ -67,6 +80,16 @@ class Lock(NamedTuple):
         ``delay`` seconds; for ``least`` seconds at least."""
         milliseconds = round(1000 * max(least, max(0.0, delay) + self.seconds))
         return Effect("lock", keys.unique(self.digest), (jid, name, milliseconds))
+
+
+class Fates(Protocol):
+    """What becomes of a lock on one way: of one of ``on_duplicate``, and of a debounced job's."""
+
+    @property
+    def lock(self) -> Fate: ...
+
+    @property
+    def debounce(self) -> debounce.Fate: ...
 
 
 def lock_in(needs: Mapping[str, Any]) -> Lock | None:
@@ -80,16 +103,20 @@ def lock_in(needs: Mapping[str, Any]) -> Lock | None:
     is_number = isinstance(seconds, int | float) and type(seconds) is not bool
     if not is_number or not 0 < seconds <= LONGEST_SECONDS or until not in _UNTIL:  # type: ignore[operator]
         return None
+    if (quiet := debounce.debounce_in(found)) is not None:
+        return Lock(digest, float(seconds), until, "debounce", quiet)  # type: ignore[arg-type]
     return Lock(digest, float(seconds), until, tickets.kind_in(found))  # type: ignore[arg-type]
 
 
 def effects(
-    keys: Keys, needs: Mapping[str, Any], fate: Fate, job: Marked, together_with: str = ""
+    keys: Keys, needs: Mapping[str, Any], fates: Fates, job: Marked, together_with: str = ""
 ) -> tuple[Effect, ...]:
     """What becomes of the lock of the ``job``. ``together_with``: see ``tickets.effects``."""
-    lock, (jid, name, _, delay) = lock_in(needs), job
+    lock, (jid, name, _, delay), fate = lock_in(needs), job, fates.lock
     if lock is None or lock.until == "expiry" or not jid:
         return NONE
+    if lock.debounce is not None:
+        return debounce.effects(keys, lock, fates.debounce, job)
     if lock.kind is not None:
         return tickets.effects(keys, lock, fate, job, together_with)
     if fate == "freed":
@@ -126,12 +153,13 @@ def while_running(keys: Keys, needs: Mapping[str, Any], job: Marked) -> tuple[Ef
 class Unique(NamedTuple):
     """What a push needs to know of unique jobs, beside the digest in the name of a lock: for how
     many ``seconds`` a job has it, its class, what to do if another job has it, and ``until`` when
-    it has it."""
+    it has it. ``debounce``: when a debounced job is due."""
 
     seconds: float
     name: str
     on_duplicate: OnDuplicate
     until: Until
+    debounce: Debounce | None = None
 
     @property
     def arguments(self) -> tuple[object, ...]:
@@ -141,6 +169,8 @@ class Unique(NamedTuple):
     @property
     def kind(self) -> str:
         """The letter that push.lua and cron_tick.lua have for it."""
+        if self.debounce is not None:
+            return "d"
         if self.is_ticket:
             return "n"
         if self.until == "expiry":
@@ -173,24 +203,34 @@ class Asked(NamedTuple):
 
 
 def ask(job: Payload, needs: dict[str, Any], definition: Definition | None) -> Asked | None:
-    """Makes of the options of a unique job what its payload needs, with NO_DIGEST in the place of
-    the digest. None if it is not unique. Raises InvalidJob."""
+    """Makes of the options of a unique or debounced job what its payload needs, with NO_DIGEST in
+    the place of the digest. None if it is neither. Raises InvalidJob."""
     given = {name: needs.pop(name) for name in _OPTIONS if name in needs}
     name, digest = name_of(job), None
     how: OnDuplicate = given.get("on_duplicate", "skip")
-    if given.get("unique_for"):
+    if given.get("unique_for") or given.get("debounce"):
         _check(job["class"], given)
-        kind = tickets.kind_of(how)
+        kind = kind_of(given)
         digest = Digest((job["class"], name), given.get("unique_by"), definition, kind)
         needs[UNIQUE] = _need(given, kind)
     if (lock := lock_in(needs)) is None:
         return None
-    unique = Unique(lock.held_for, name, lock.kind or how, lock.until)
+    how = tickets.kind_of(lock.kind) or how
+    unique = Unique(lock.held_for, name, how, lock.until, lock.debounce)
     return Asked(unique, lock.digest, digest)
+
+
+def kind_of(options: Mapping[Any, Any]) -> Kind | None:
+    """The kind of the lock of jobs with these options; None for an ordinary lock."""
+    if options.get("debounce"):
+        return "debounce"
+    return tickets.kind_of(options.get("on_duplicate", "skip"))
 
 
 def _need(given: Mapping[Any, Any], kind: Kind | None) -> dict[str, Any]:
     """What a payload has of a job with these options, but for the digest."""
+    if kind == "debounce":
+        return {"lock": NO_DIGEST, **debounce.need(given)}
     until = given.get("unique_until", "start" if kind == "replace" else "end")
     need = {"lock": NO_DIGEST, "for": float(given["unique_for"]), "until": until}
     return need if kind is None else {**need, "on": kind}

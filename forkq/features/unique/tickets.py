@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 # What a push does with the job that waits: "replace": it takes its place, also beside one that
 # runs; "latest": it waits until that one has ended.
-Kind: TypeAlias = Literal["replace", "latest"]
-KINDS: Final[tuple[Kind, ...]] = ("replace", "latest")
+TicketKind: TypeAlias = Literal["replace", "latest"]
+KINDS: Final[tuple[TicketKind, ...]] = ("replace", "latest")
 # Such a lock holds a job: so it lives for so many seconds at least.
 LIVES: Final = 30 * 86400.0
 # In the place of the jid of a job that ends together with another one: whichever that is.
@@ -69,12 +69,12 @@ def start_call(
     return names, (lease, job.jid, job.name, milliseconds, job.queue, holds)
 
 
-def kind_of(on_duplicate: str) -> Kind | None:
+def kind_of(on_duplicate: str | None) -> TicketKind | None:
     """The kind of lock that this value of the option makes; None if it is another value."""
     return next((kind for kind in KINDS if kind == on_duplicate), None)
 
 
-def kind_in(found: Mapping[str, Any]) -> Kind | None:
+def kind_in(found: Mapping[str, Any]) -> TicketKind | None:
     """The kind of a lock, of which the needs of a job say so; None if it has none."""
     return kind_of(found.get("on", ""))
 

@@ -11,7 +11,8 @@
 --       [10] jid of a latest job that is known to be gone
 --       [11] a line for the runs if the queue refuses the job
 --       of a unique job: [12] its class   [13] for how many seconds it has the lock   [14] the letter that
---       push.lua has for the lock; 'n' where at most one job waits (ticket_push.lua)
+--       push.lua has for the lock; 'n' where at most one job waits (ticket_push.lua); 'd' of a debounced job:
+--       then what push_debounced.lua is told of it: [15] after, [16] at the latest, [17] its expiry
 -- Returns a pair: 'enqueued' or 'noted' and the tick; 'late' and the last tick that is done;
 --         'duplicate' and the jid of the job that has the lock, 'pending' and the jid that may still run, or 'gone' if the definition is gone (the
 --         script changed nothing); 'refused' and the reason.
@@ -28,6 +29,7 @@ local unpack = table.unpack or unpack -- Lua 5.4 has the former
 --- @include "lock"
 --- @include "doubt"
 --- @include "ticket_push"
+--- @include "debounce"
 
 local name, tick = ARGV[1], tonumber(ARGV[2])
 local last = tonumber(redis.call('HGET', KEYS[1], name) or '')
@@ -41,8 +43,9 @@ if pushes and ARGV[9] == 'skip' then
   if type(latest) == 'string' and latest ~= ARGV[10] then return { 'pending', latest } end
 end
 
-local newest = ARGV[14] == 'n'
-local holder = pushes and KEYS[9] and not newest and holder_of(KEYS[9])
+local kind = ARGV[14]
+local gives_way = kind == 'n' or kind == 'd'
+local holder = pushes and KEYS[9] and not gives_way and holder_of(KEYS[9])
 if type(holder) == 'string' and holder ~= '' and holder ~= ARGV[7] then
   count_end(KEYS[8], 'duplicate', ARGV[12])
   note_if_doubted(KEYS[10], KEYS[9], '', ARGV[14] ~= 'f' and ARGV[6])
@@ -50,7 +53,12 @@ if type(holder) == 'string' and holder ~= '' and holder ~= ARGV[7] then
 end
 
 local function push()
-  if not newest then return redis.pcall('LPUSH', KEYS[6], ARGV[6]) end
+  if not gives_way then return redis.pcall('LPUSH', KEYS[6], ARGV[6]) end
+  if kind == 'd' then
+    local job = { payload = ARGV[6], jid = ARGV[7], class = ARGV[12] }
+    job.after, job.most, job.expires_in = ARGV[15], ARGV[16], ARGV[17]
+    return push_debounced(KEYS[12], KEYS[8], KEYS[9], job)
+  end
   local place = { totals = KEYS[8], lock = KEYS[9], doubted = KEYS[10], index = KEYS[11] }
   place.schedule, place.retry = KEYS[12], KEYS[13]
   local job = { payload = ARGV[6], jid = ARGV[7], queue = ARGV[8], class = ARGV[12], at = '' }

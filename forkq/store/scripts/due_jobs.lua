@@ -5,8 +5,8 @@
 --       [6] how jobs have ended   then per queue: its list, its list of suspects; then those of the
 --       jobs' effects
 -- ARGV  [1] now, epoch seconds   [2] how many members to return at most   [3] and about how many bytes
---       then per job: number of its queue (0 buries it, -1: it has expired; behind -1 and a space its
---       effects, effects.lua), 1 if it must run alone, its rank ('' if it was returned whole), member,
+--       then per job: number of its queue (0 buries it, -1: it has expired), behind that and a space its
+--       effects (effects.lua); 1 if it must run alone, its rank ('' if it was returned whole), member,
 --       new payload (its class if it has expired). A member that was not returned whole is moved unchanged:
 --       its beginning and its length stand in the place of the last two
 -- Returns when the first job is due that is not among those returned, epoch seconds ('' if there is
@@ -60,15 +60,11 @@ local function large_members()
   return found
 end
 
-local function expire(effects, class)
-  write(look_at(effects))
-  count_end(KEYS[6], 'expired', class)
-end
-
 local function move(queue, is_suspect, member, payload, effects)
   if not member or redis.call('ZREM', KEYS[1], member) == 0 then return end
   if queue == 0 then return bury(payload) end
-  if queue == EXPIRED then return expire(effects, payload) end
+  write(look_at(effects))
+  if queue == EXPIRED then return count_end(KEYS[6], 'expired', payload) end
   add(queue, is_suspect and ALONE or PLAIN, payload)
 end
 

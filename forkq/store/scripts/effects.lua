@@ -12,6 +12,7 @@ local effect_kinds, damaged_keys = {}, {}
 --- @include "effects/lock"
 --- @include "effects/cancel"
 --- @include "effects/ticket"
+--- @include "effects/debounce"
 --- @include "effects/cursor"
 
 local function look_at(text)
