@@ -145,6 +145,7 @@ class _Pass:
         for queue in queues:
             yield from self._in_list(self._keys.queue(queue), "")
             yield from self._in_list(self._keys.suspects(queue), queue)
+            yield from self._on_the_move(self._keys.moving(queue))
         yield from self._in_locks()
         for queue in queues:
             hits = self._look("hash", self._keys.inflight(queue), "0", 1)[1]
@@ -165,6 +166,15 @@ class _Pass:
             place = ("list", 0, "", 0, behind, count, suspects_of, first)
             removed = self._remove(key, hits, place)
             at = str(int(at) - removed) if at else ""
+            yield False
+
+    def _on_the_move(self, key: str) -> Iterator[bool]:
+        """Notes the cancelled jobs of a page that is under way to another shard, which no script
+        may change: the process that moves it tells that shard what is cancelled."""
+        at = "0"
+        while at:
+            (at, *_), hits = self._look("list", key, at, _PAGE)
+            self.seen.update(field for _, _, field in hits)
             yield False
 
     def _in_locks(self) -> Iterator[bool]:

@@ -247,6 +247,20 @@ def test_a_job_that_moves_during_a_pass_is_found_by_the_next(
     assert (open_notes(redis), redis.zcard(LATELY)) == ([], 1)
 
 
+def test_the_note_of_a_job_on_its_way_to_another_shard_stays(
+    client: forkq.Client, redis: Redis, leader: CancelledJobs
+) -> None:
+    """The page that it is in may go back; and the process that moves it reads the note."""
+    redis.hset("forkq:moves", "default", "move 1 queued")
+    redis.rpush("{queue:default}:moving", payload("j1"))
+    forkq.cancel("j1")
+    passes(leader, 4)
+    assert (open_notes(redis), jids(redis, "{queue:default}:moving")) == (["jid:j1"], ["j1"])
+    redis.rename("{queue:default}:moving", QUEUE)  # it went back
+    passes(leader, 1)
+    assert (open_notes(redis), redis.exists(QUEUE)) == ([], 0)
+
+
 def test_the_note_of_a_job_that_runs_stays(
     client: forkq.Client, redis: Redis, leader: CancelledJobs
 ) -> None:

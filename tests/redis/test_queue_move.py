@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
+import forkq
 from forkq import api, default_client
 from forkq.api.sharding import queue_move
 from forkq.api.sharding.queue_move import QueueMove
@@ -176,6 +177,22 @@ def test_a_failover_of_the_old_shard_loses_no_job_that_it_still_has(
     assert set(moved) == set("abcdefgh")
     assert one.counts["queued"] == 6, "c to f are moved twice, and lost by no one"
     assert not redis.exists(HERE.queue("mail"), HERE.moving("mail"))
+
+
+def test_what_cancels_a_job_moves_with_it(client: ShardedClient, redis: Redis) -> None:
+    """The leader of the new shard has closed its note: it has found the job nowhere."""
+    made = 1700000000.0
+    redis.rpush(HERE.queue("mail"), *(payload(jid, created_at=made) for jid in "abc"))
+    redis.zadd(HERE.schedule, {payload("d", created_at=made): FAR})
+    redis.rpush(HERE.queue("mail"), payload("e", created_at=made, wrapped="Gone"))
+    for jid in ("a", "d", "elsewhere"):
+        forkq.cancel(jid)
+    api.cancel_class("Gone")
+    redis.delete(THERE.cancelled)
+    move()
+    carried: Any = redis.hkeys(THERE.cancelled)
+    assert sorted(carried) == [b"class:Gone", b"jid:a", b"jid:d"]
+    assert redis.hget(THERE.cancelled, "jid:a") == redis.hget(HERE.cancelled, "jid:a")
 
 
 def test_a_full_shard_takes_no_page(client: ShardedClient, redis: Redis) -> None:

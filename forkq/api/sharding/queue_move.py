@@ -21,13 +21,14 @@ from ...errors import (
     NotPermitted,
     ServerUnavailable,
 )
+from ...features.cancel.parts import field_in, read_marks
 from ...features.marked import can_move
 from ...servers import Server
 from ...store.scripts import MOVE_CLOSE, MOVE_END, MOVE_PUT, MOVE_TAKE, RULES_CHANGE, SET_ADD
 from ...store.server_check import server_info
 from ...wire.keys import Keys
 from ...wire.marks import KEY, needs_in, needs_newer
-from ...wire.payload import DEFAULT_QUEUE, loads_head, new_jid
+from ...wire.payload import DEFAULT_QUEUE, Payload, loads_head, new_jid
 from ..changes import set_key
 from ..cron import ORIGIN
 from ..entry import JobEntry
@@ -69,6 +70,12 @@ class _MovePage(NamedTuple):
     number: bytes
     kind: Kind | Literal[""]
     values: list[bytes]
+
+    @property
+    def payloads(self) -> Sequence[bytes]:
+        """Its jobs."""
+        size = _VALUES[self.kind]
+        return () if self.kind == "periodic" else self.values[size - 1 :: size]
 
 
 class QueueMove:
@@ -140,6 +147,7 @@ class QueueMove:
         if not page.kind:
             return 0
         self._refuse_marked(page)
+        self._carry_cancels(page)
         keys = self._target.keys
         names = (keys.arrived, *self._places(keys, page.kind, there=True))
         arguments = (self._queue, page.move, page.number, page.kind, *page.values)
@@ -224,12 +232,24 @@ class QueueMove:
             return False
         return entry.origin == ORIGIN and entry.job.get("queue", DEFAULT_QUEUE) == self._queue
 
+    def _carry_cancels(self, page: _MovePage) -> None:
+        """The target gets the notes that cancel jobs of the page, before the page: the leader there
+        may have closed its own, since it has found those jobs nowhere."""
+        with _naming_shard(self._source):
+            [noted] = self._source.ask(("HGETALL", self._source.keys.cancelled))
+        if not noted:
+            return
+        marks = read_marks(noted)
+        fields = {field_in(marks, job) for job in map(_head, page.payloads) if job}
+        notes = (part for field in fields if field for part in (field, marks[field].value))
+        if arguments := tuple(notes):
+            with _naming_shard(self._target):
+                self._target.ask(("HSET", self._target.keys.cancelled, *arguments))
+
     def _refuse_marked(self, page: _MovePage) -> None:
         """Raises ForkqError for a page with a job whose features this forkq does not know: what
         these have in Redis would stay behind. The page goes back first."""
-        size = _VALUES[page.kind]
-        payloads = () if page.kind == "periodic" else page.values[size - 1 :: size]
-        marked = next((raw for raw in payloads if _has_features(raw)), None)
+        marked = next((raw for raw in page.payloads if _has_features(raw)), None)
         if marked is None or not self._bar(page):
             return
         self._close(page, "back")
@@ -333,11 +353,16 @@ def _has_features(payload: bytes) -> bool:
     """Whether the job needs what is beside it in Redis, or a newer forkq."""
     if b'"forkq"' not in payload[-_MARKS:]:
         return False
-    try:
-        marks = loads_head(payload).get(KEY)
-    except MalformedPayload:
-        return False
+    marks = _head(payload).get(KEY)
     return needs_newer(marks) or not can_move(needs_in(marks))
+
+
+def _head(payload: bytes) -> Payload:
+    """The job in a payload; empty if there is none."""
+    try:
+        return loads_head(payload)
+    except MalformedPayload:
+        return {}
 
 
 @contextmanager
