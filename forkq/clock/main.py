@@ -60,7 +60,7 @@ from .master_liveness import MasterLiveness
 from .stranded_suspects import StrandedSuspects
 from .suspects import SuspectWatch
 from .sweep import Sweep
-from .task import ScheduledTask, Work
+from .task import ScheduledTask, Shares, Work
 from .tracking import TrackingConnection
 
 # Seconds after which a sweep that the server refused is tried again.
@@ -141,7 +141,7 @@ class Clock:
         cancelled = CancelledJobs(keys, connection, self._log)
         doubted = DoubtedLocks(keys, connection, self._log)
         self._tasks = (
-            self._mover_task("scheduled jobs", keys.schedule),
+            self._mover_task("scheduled jobs", keys.schedule, shares="with others"),
             self._mover_task("retries", keys.retry),
             self._cron_task,
             ScheduledTask("released classes", returns, (keys.released_classes,), self._redis),
@@ -152,11 +152,11 @@ class Clock:
         )
 
     def _shared_task(self, name: str, work: Work, key: str) -> ScheduledTask:
-        return ScheduledTask(name, work, (key,), self._redis, shares_keys=True)
+        return ScheduledTask(name, work, (key,), self._redis, shares="always")
 
-    def _mover_task(self, name: str, key: str) -> ScheduledTask:
+    def _mover_task(self, name: str, key: str, shares: Shares = "never") -> ScheduledTask:
         mover = DueJobMover(self._keys, self._connection, (key,), self._log_damaged_queues)
-        return ScheduledTask(name, mover, (key,), self._redis)
+        return ScheduledTask(name, mover, (key,), self._redis, shares=shares)
 
     def _log_damaged_queues(self, queues: Sequence[str]) -> None:
         """Logs each queue once; its jobs are tried again every minute."""
@@ -188,12 +188,12 @@ class Clock:
         """Does what is due, and sleeps until something else may be: one turn of the loop."""
         self._beat()
         self._connect()
-        has_changed = self._sweep_if_due()
+        has_swept = self._sweep_if_due()
         self._lease.attend(self._tracking)
-        has_changed |= self._attend_tasks()
-        if has_changed:
+        worked = self._attend_tasks()
+        if has_swept or worked:
             for task in (*self._tasks, *self._watches):
-                task.note_own_changes()
+                task.note_own_changes(by_others=has_swept or worked != [task])
         for watch in self._watches:
             watch.attend(self._tracking)
         self._outage.end()
@@ -202,15 +202,15 @@ class Clock:
         self._note_changes()
         self._read_orders(0)
 
-    def _attend_tasks(self) -> bool:
-        """Does the work of a leader. Returns whether something was done."""
-        has_worked = False
+    def _attend_tasks(self) -> list[ScheduledTask]:
+        """Does the work of a leader. Returns the tasks that have done something."""
+        worked = []
         for task in self._tasks:
-            if self._lease.does_the_work:
-                has_worked |= task.attend(self._tracking)
-            else:
+            if not self._lease.does_the_work:
                 task.reload()
-        return has_worked
+            elif task.attend(self._tracking):
+                worked.append(task)
+        return worked
 
     def _sleep(self) -> None:
         began = time.monotonic()

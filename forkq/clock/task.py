@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol, TypeAlias
 
 from ..store.connection import ConnectionLost, RedisError, refused
 from ..store.outage import Backoff, Outage
@@ -15,6 +15,10 @@ from .tracking import ChangedKeys
 _SHORTEST_INTERVAL: Final = 0.01
 # How often the clock reads where the server reports no changes.
 _POLL: Final = 1.0
+
+# Whether a task must read its keys again once this clock has changed something: never; if other
+# work of it has; or always.
+Shares: TypeAlias = Literal["never", "with others", "always"]
 
 
 class Work(Protocol):
@@ -34,7 +38,7 @@ class ScheduledTask:
     """One piece of work, and whether what it knows of its ``keys`` is stale. It reads Redis again
     only when the server has reported a change.
 
-    With ``shares_keys`` other work of this clock changes the keys, too.
+    ``shares``: whether other work of this clock changes the keys, too.
 
     An error is logged once, and the work is tried again later: a command that Redis refuses, or a
     value that the code cannot handle, must neither delay other tasks nor end the clock.
@@ -47,10 +51,10 @@ class ScheduledTask:
         keys: tuple[str, ...],
         outage: Outage,
         *,
-        shares_keys: bool = False,
+        shares: Shares = "never",
     ) -> None:
         self._work = work
-        self._shares_keys = shares_keys
+        self._shares = shares
         self._keys = keys
         failed, mended = f"{name} are delayed by an error", f"{name} are on time again"
         self._failure = outage.add_refusal(failed, mended)
@@ -67,10 +71,10 @@ class ScheduledTask:
         """Makes the next ``attend`` read Redis: what the task knows may be wrong."""
         self._stale, self._next_load = True, 0.0
 
-    def note_own_changes(self) -> None:
+    def note_own_changes(self, *, by_others: bool) -> None:
         """This clock has changed something: Redis reports neither that to it, nor later changes by
-        others."""
-        if self._shares_keys:
+        other processes. ``by_others``: other work than this task has changed it."""
+        if self._shares == "always" or (self._shares == "with others" and by_others):
             self.reload()
 
     def attend(self, watch: bool) -> bool:
