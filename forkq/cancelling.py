@@ -90,8 +90,11 @@ def cancel_holder(
 def _cancel_on(server: Server, lock: str) -> str | None:
     """Cancels the job that has the lock on this server, and the one that waits to run after it, if
     one may. Returns the jid of the latter; None if none has the lock."""
-    [found] = server.ask_leniently(("HMGET", server.keys.unique(lock), "next_jid", "jid"))
-    jids = list(dict.fromkeys(str(jid, "utf-8", "replace") for jid in found or () if jid))
+    [found] = server.ask_leniently(("HMGET", server.keys.unique(lock), "next", "next_jid", "jid"))
+    newest, *names = found or (b"",)
+    if newest == b"":  # no lock, or only a ticket is left
+        return None
+    jids = list(dict.fromkeys(str(jid, "utf-8", "replace") for jid in names if jid))
     if not jids:
         return None
     note_cancelled([server], [(field_of_jid(jid), jid) for jid in jids], None)

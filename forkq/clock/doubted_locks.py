@@ -4,23 +4,23 @@ Each script of forkq that ends a job frees its lock. But Ruby may run or delete 
 person may remove it by hand. So a push that meets a lock which nothing has confirmed for a minute
 is noted (store/scripts/doubt.lua), and this looks for the jobs that have all these locks, in one
 pass. It confirms the locks of those that it finds. One that it finds in neither of two passes is
-gone: its lock is freed, and the noted job is pushed. docs/internals.md, "The way of a doubted
-lock".
+gone: its lock is freed, and the noted job is pushed. A ticket that waits in another queue than that
+of the newest job lets it go to its own. docs/internals.md, "The way of a doubted lock".
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from ..errors import MalformedPayload
 from ..features.effects import jid_of, name_of
 from ..features.expire.parts import promised_at
-from ..features.marked import PushNeeds
+from ..features.marked import EndOutcome, PushNeeds, effects
 from ..features.unique.parts import Unique, lock_in
 from ..store.connection import RedisConnection, ResponseError
-from ..store.find_job import JobSearch
+from ..store.find_job import Found, JobSearch
 from ..store.push_steps import push_call
 from ..store.route import EncodedJob
 from ..store.scripts import DOUBT_OVER, DOUBT_SURE, Call
@@ -30,6 +30,7 @@ from ..wire.marks import KEY, needs_in
 from ..wire.payload import DEFAULT_QUEUE, loads_head
 from ..wire.printable import shown_name
 from ..wire.times import now
+from .removals import REMOVED, Removal, removal_of
 from .tracking import tracked
 
 if TYPE_CHECKING:
@@ -108,6 +109,7 @@ class DoubtedLocks:
             yield from search.steps() if left else ()
             took = monotonic() - pass_began
             found = [doubt for doubt in left if doubt.jid in search.found]
+            yield from self._let_pass([(doubt.lock, search.found[doubt.jid]) for doubt in found])
             self._confirm(found, max(_LEAST_SURE, _TIMES_SURE * took))
             left = [doubt for doubt in left if doubt.jid not in search.found]
             if left and not is_last:
@@ -141,6 +143,30 @@ class DoubtedLocks:
             names: list[Any] = [self._keys.doubted, *(doubt.lock for doubt in doubts)]
             jids = (doubt.jid for doubt in doubts)
             self._connection.script(DOUBT_SURE, names, (round(1000 * seconds), *jids))
+
+    def _let_pass(self, found: Sequence[tuple[bytes, Found]]) -> Iterator[None]:
+        """Ends the entries in a queue behind which a newest job of another queue waits: no process
+        may ever fetch them, and that job goes to its own queue with their end."""
+        asked = [("HMGET", lock, "next_queue", "next_jid", "state") for lock, _ in found]
+        replies = self._connection.pipeline(asked) if asked else ()
+        for (_, place), reply in zip(found, replies, strict=True):
+            queue, jid, state = reply if isinstance(reply, list) else (b"", b"", b"")
+            if queue and place.location == "queued" and queue != place.queue.encode():
+                outcome: EndOutcome | Literal[""] = "replaced" if state == b"running" else ""
+                if self._end_ticket(place, outcome):
+                    told = {"jid": shown_name(str(jid, "utf-8", "replace")), "was": place.queue}
+                    self._log.info("the newest job has left a ticket in another queue", **told)
+                yield
+
+    def _end_ticket(self, place: Found, outcome: EndOutcome | Literal[""]) -> bool:
+        """Ends this entry of a queue, if it is still there. It counts as ``outcome``; "" if a push
+        has counted it."""
+        keys, queue, job = self._keys, place.queue, loads_head(place.payload)
+        key = keys.suspects(queue) if place.among_suspects else keys.queue(queue)
+        where = ("list", 0, "", 0, 0, 0, queue if place.among_suspects else "", "")
+        one = Removal(place.payload, job, effects(keys, job, "replaced"))
+        call = removal_of(keys, key, where, outcome, [one])
+        return REMOVED in self._connection.script(call.script, call.keys, call.arguments)
 
     def _free(self, doubt: _Doubt) -> None:
         """Frees the lock, and pushes the job that has met it. If a newer push has met it meanwhile,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from ..features.effects import Effect, name_of, packed
 from ..features.marked import EndOutcome
@@ -26,11 +26,12 @@ def removal_of(
     keys: Keys,
     source: str | bytes,
     place: Sequence[Any],
-    outcome: EndOutcome,
+    outcome: EndOutcome | Literal[""],
     jobs: Iterable[Removal],
 ) -> Call:
-    """The call that ends these jobs with this outcome. ``source``: the key of the set or list in
-    which they stand; ``place``: the arguments of jobs_move.lua that say where there."""
+    """The call that ends these jobs with this outcome ("": it is not counted). ``source``: the key
+    of the set or list in which they stand; ``place``: the arguments of jobs_move.lua that say where
+    there."""
     names, arguments = keys.of_moves(source), list(place)
     for payload, job, effects in jobs:
         asked = packed(effects, names, keys.totals("ends"))

@@ -21,6 +21,7 @@ from tests.support.server import Server
 from tests.support.waiting import wait_until
 
 QUEUE, ENDS, INFLIGHT = "queue:default", "forkq:totals:ends", "{queue:default}:inflight"
+DOUBTED = b"forkq:unique:doubt"
 ran: list[Any] = []
 failing: set[int] = set()
 gate = threading.Event()
@@ -65,7 +66,7 @@ def lock_of(redis: Redis) -> dict[str, str]:
 def locks_of(redis: Redis) -> list[dict[str, str]]:
     """What stands in each lock."""
     found: Any = redis.keys("forkq:unique:*")
-    fields: list[Any] = [redis.hgetall(lock) for lock in found]
+    fields: list[Any] = [redis.hgetall(lock) for lock in found if lock != DOUBTED]
     return [{key.decode(): value.decode() for key, value in each.items()} for each in fields]
 
 
@@ -193,6 +194,44 @@ def test_the_newest_job_goes_to_its_own_queue(
         wait_until(lambda: redis.llen("queue:other"), what="the move")
     [raw] = redis.lrange("queue:other", 0, -1)
     assert (json.loads(raw)["jid"], ran) == (jid, [])
+
+
+def test_no_newest_job_waits_for_a_ticket_in_a_queue_that_no_process_serves(
+    client: forkq.Client, redis: Redis, redis_server: Server
+) -> None:
+    """After a deploy that gives the class another queue. The leader ends the ticket; what else
+    waits there keeps its place."""
+    job, other = index(queue="old"), forkq.job(name="Other", queue="old")(print)
+    others = [other.perform_async()]
+    job.perform_async(7, 1)
+    others += [other.perform_async()]
+    jid = index(queue="new").perform_async(7, 2)
+    with InProcessClock(redis_server.url):
+        wait_until(lambda: redis.llen("queue:new"), what="the newest job in its queue")
+        [newest] = redis.lrange("queue:new", 0, -1)
+        wait_until(lambda: not redis.exists("forkq:unique:doubt"), what="the end of the search")
+    left = [json.loads(raw)["jid"] for raw in redis.lrange("queue:old", 0, -1)]
+    assert (json.loads(newest)["jid"], left[::-1]) == (jid, others)
+    assert (lock_of(redis)["jid"], ends(redis)) == (jid, {"Index|replaced": 1})
+
+
+def test_a_newest_job_waits_for_no_crashed_one_in_a_queue_that_no_process_serves(
+    client: forkq.Client, redis: Redis, redis_server: Server
+) -> None:
+    """A crash has given the job back that ran, so its lock says that it runs."""
+    index(queue="old").perform_async(7, 1)
+    [lock] = redis.keys("forkq:unique:*")
+    redis.hset(lock, "state", "running")
+    job = index(queue="new")
+    job.perform_async(7, 2)
+    assert not redis.exists(DOUBTED)  # it may run, as far as the push knows
+    redis.hset(lock, "sure", 0)
+    jid = job.perform_async(7, 3)
+    with InProcessClock(redis_server.url):
+        wait_until(lambda: redis.llen("queue:new"), what="the newest job in its queue")
+    [newest] = redis.lrange("queue:new", 0, -1)
+    assert (json.loads(newest)["jid"], redis.exists("queue:old")) == (jid, 0)
+    assert ends(redis) == {"Index|replaced": 2}
 
 
 def test_a_bulk_and_a_commit_push_the_newest(
@@ -369,6 +408,26 @@ def test_the_newest_job_is_cancelled_where_it_waits(
         later = job.perform_async(7, 3)
         wait_until(lambda: nothing_is_left(redis), what="the end")
     assert ran == [(7, 3, later)]
+
+
+def test_nothing_of_a_cancelled_newest_job_stays_in_its_lock(
+    client: forkq.Client, redis: Redis, redis_server: Server
+) -> None:
+    """A push of that very job, by a person or an outbox, is a push; a cancel finds no job."""
+    job = index()
+    job.perform_async(7, 1)
+    again = {**job.payload(7, 2), "jid": "b" * 24}
+    client.push(dict(again))
+    forkq.cancel("b" * 24)
+    with InProcessClock(redis_server.url):
+        wait_until(lambda: not redis.exists("forkq:cancelled"), what="the end of the job")
+    assert not {"next_jid", "next_at", "next_queue"} & lock_of(redis).keys()
+    assert ends(redis) == {"Index|replaced": 1, "Index|cancelled": 1}
+    assert job.cancel(7) == ""
+    client.push(again)
+    with InProcessChild(redis_server.url):
+        wait_until(lambda: nothing_is_left(redis), what="the end")
+    assert ran == [(7, 2, "b" * 24)]
 
 
 def test_the_newest_job_is_cancelled_while_the_other_one_runs(

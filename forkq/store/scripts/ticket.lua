@@ -1,6 +1,7 @@
 -- Part of each script that pushes, starts or ends a job of which at most one waits (`on_duplicate` is "replace"
 -- or "latest"). Its lock is a hash:
 --   jid, class, at, sure   as in lock.lua. The job `jid` has the entry: the payload in a list, a set or a lease
+--   queue   that of the entry
 --   state   'queued': the entry is in a list, and is a ticket: it keeps its place for the newest job.
 --           'scheduled', 'retrying': it is `member` in that set, and the next push removes it there; once it
 --           has left, it is in a list. 'running'
@@ -13,7 +14,7 @@
 --- @include "marked"
 --- @include "lock"
 
-local NAMES = { 'jid', 'state', 'member', 'next', 'next_jid', 'next_at', 'next_queue' }
+local NAMES = { 'jid', 'queue', 'state', 'member', 'next', 'next_jid', 'next_at', 'next_queue' }
 
 -- Names the keys of a lock: those of KEYS from `first` on.
 local function place_of(first)
@@ -38,10 +39,10 @@ local function ticket_of(lock)
   return found
 end
 
--- The lock is held for at least so long from now on.
+-- The lock is held for at least so long from now on. Returns an error reply if the server refuses that.
 local function hold_ticket(lock, milliseconds)
   local longest = math.max(redis.call('PTTL', lock), tonumber(milliseconds))
-  redis.pcall('PEXPIRE', lock, string.format('%.0f', longest))
+  return refusal_of('PEXPIRE', lock, string.format('%.0f', longest))
 end
 
 -- The job that has the lock is surely there.
@@ -53,7 +54,7 @@ end
 local function take_ticket(place, job, state, member)
   local at = string.format('%.0f', now_in_ms())
   redis.pcall('DEL', place.lock)
-  redis.pcall('HSET', place.lock, 'jid', job.jid, 'class', job.class, 'at', at, 'state', state)
+  redis.pcall('HSET', place.lock, 'jid', job.jid, 'class', job.class, 'queue', job.queue, 'at', at, 'state', state)
   if member then redis.pcall('HSET', place.lock, 'member', member) end
   redis.pcall('ZREM', place.index, place.lock)
   confirm_ticket(place.lock)
@@ -69,7 +70,8 @@ end
 -- where the clock moves it. If Redis takes it nowhere, the lock keeps it.
 local function enter_newest(place, found, job)
   local at, now = tonumber(found.next_at), now_in_ms() / 1000
-  local newest = { jid = found.next_jid, class = job.class, milliseconds = job.milliseconds }
+  local newest = { jid = found.next_jid, class = job.class, queue = found.next_queue,
+    milliseconds = job.milliseconds }
   local is_due = not at or at <= now
   if is_due and found.next_queue == job.queue and not refusal_of('LPUSH', place.list, found.next) then
     redis.pcall('SADD', place.queues, job.queue)

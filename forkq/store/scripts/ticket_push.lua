@@ -6,7 +6,8 @@
 
 local INDEXED_FOR = 90 * 86400000 -- the index drops a lock that has noted no job for so long
 
--- Notes the newest job, which has no entry. Returns 1 or an error reply.
+-- Notes the newest job, which has no entry. Returns 1 or an error reply. A ticket in another queue is looked for
+-- at once: perhaps no process serves that queue any more.
 local function note_newest(place, found, job)
   local refusal = refusal_of('HSET', place.lock, 'next', job.payload, 'next_jid', job.jid, 'next_at', job.at,
     'next_queue', job.queue)
@@ -17,6 +18,8 @@ local function note_newest(place, found, job)
   local before = found.next or found.state ~= 'running' and found.jid or ''
   if before ~= '' then count_end(place.totals, 'replaced', job.class) end
   hold_ticket(place.lock, job.milliseconds)
+  local is_elsewhere = found.state ~= 'running' and found.queue ~= job.queue
+  if is_elsewhere then redis.pcall('HSET', place.lock, 'sure', '0') end
   note_if_doubted(place.doubted, place.lock, '', false)
   return 1
 end
@@ -29,14 +32,16 @@ local function set_of(place, found)
 end
 
 -- Pushes a job in the place of the one that waits; or as an entry of its own by `add`, which returns 1 or an
--- error reply. One that was pushed before is not pushed again.
+-- error reply. One that was pushed before is not pushed again; only a server that takes writes says so.
 local function push_newest(place, job, add)
   local found = ticket_of(place.lock)
   if found.err then
     count_end(place.totals, 'damaged', '(feature)')
     return add(job)
   end
-  if found.jid == job.jid or found.next_jid == job.jid then return 1 end
+  if found.jid == job.jid or found.next_jid == job.jid then
+    return hold_ticket(place.lock, job.milliseconds) or 1
+  end
   local set = set_of(place, found)
   if found.jid and not set then return note_newest(place, found, job) end
   local reply = add(job)

@@ -15,7 +15,7 @@ local unpack = table.unpack or unpack -- Lua 5.4 has the former
 --- @include "ticket"
 
 local lease, queue, holds = ARGV[1], ARGV[5], ARGV[6]
-local job = { jid = ARGV[2], class = ARGV[3], milliseconds = ARGV[4] }
+local job = { jid = ARGV[2], class = ARGV[3], milliseconds = ARGV[4], queue = queue }
 local place = place_of(2)
 
 local function is_runnable(found)

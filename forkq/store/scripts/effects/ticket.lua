@@ -55,11 +55,8 @@ effect_kinds.ticket_cancelled = {
   write = function(lock, effect, found)
     local place = place_of(effect[2])
     if found.next_jid ~= effect[3] or found.next == '' then return nil end
-    if found.state == 'running' then
-      redis.pcall('HDEL', lock, 'next', 'next_jid', 'next_at', 'next_queue')
-    else
-      redis.pcall('HSET', lock, 'next', '')
-    end
+    redis.pcall('HDEL', lock, 'next', 'next_jid', 'next_at', 'next_queue')
+    if found.state ~= 'running' then redis.pcall('HSET', lock, 'next', '') end
     redis.pcall('ZREM', place.index, lock)
     count_end(place.totals, 'cancelled', effect[4])
     return true
