@@ -65,14 +65,18 @@ class JobRun:
         self.jid = job.get("jid")
         self.marks = job.get(KEY)
         if self.marks is not None and needs_in(self.marks):
-            queue, known = self.unit.queue_name, {"class": self.shown_class, "jid": self.jid}
-            self.unit.marked = {**known, "queue": queue, KEY: self.marks}
+            self._mark()
 
     def marked_again(self, job: Payload, payload: bytes) -> None:
         """Notes the new marks of the job, which runs, and its payload with them."""
         self.marks = job[KEY]
         self.unit.payload = payload
-        self.unit.marked = {"class": self.shown_class, "jid": self.jid, KEY: self.marks}
+        self._mark()
+
+    def _mark(self) -> None:
+        """Notes what the features of the job must know at its end."""
+        known = {"class": self.shown_class, "jid": self.jid, "queue": self.unit.queue_name}
+        self.unit.marked = {**known, KEY: self.marks}
 
     def add_problem(self, error: BaseException, meaning: str) -> None:
         """An error in the app's own hook or payload; logged once the job is settled."""

@@ -289,11 +289,11 @@ class _Story:
         keys, leased, cursor = self._keys, self._keys.inflight("i"), self._keys.iteration(_JID(2))
         reached = ["ex", 1, "c", "7", "rt", "1.5"]
         yield Trial(("HSET", leased, f"{_OWNER}1", _FIRST), 1)
-        saves = [f"{_OWNER}1", "i", _SECOND, _KEPT, *reached]
+        saves = [f"{_OWNER}1", "i", _SECOND, len(_FIRST), _KEPT, *reached]
         saved = Call(scripts.CURSOR_SAVE, [leased, cursor, keys.marked], saves)
         yield Trial(saved, [b"", 1])
         places = [keys.queues, keys.queue("i"), leased, keys.awaited("i"), cursor, keys.marked]
-        back = [f"{_OWNER}1", _SECOND, "head", _KEPT, *reached]
+        back = [f"{_OWNER}1", _SECOND, "head", _KEPT, "", *reached]
         yield Trial(Call(scripts.CURSOR_RETURN, places, back), 1)
         yield Trial(("RPOP", keys.queue("i")), _SECOND)
         yield Trial(("HGET", cursor, "c"), b"7")

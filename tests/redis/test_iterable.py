@@ -176,6 +176,49 @@ def test_the_job_its_cursor_and_its_lease_move_in_one_step(
     assert redis.zscore("forkq:marked", "default") == float("inf")
 
 
+@pytest.mark.parametrize("how", ["skip", "latest", "replace"])
+def test_a_job_that_goes_back_with_its_cursor_confirms_its_lock(
+    redis: Redis, redis_server: Server, how: str
+) -> None:
+    """As its beats did: nothing is to doubt it the moment it waits. One that has left its lock, or
+    has lost it, takes none."""
+    need = {"lock": "d" * 32, "for": 60.0, "until": "start" if how == "replace" else "end"}
+    need |= {} if how == "skip" else {"on": how}
+    marks = {"v": 3, "needs": {"unique": need, "cursor": True}}
+    unit = UnitOfWork(1, "other", 7, dumps({"class": "Walk", "args": [], "jid": JID}))
+    unit.marked = {"class": "Walk", "jid": JID, "queue": "other", "forkq": marks}
+    decision = GoOn(unit.payload, None, True, JID)
+    call = Ends(IDENTITY, Keys(), DeadSetLimits(Keys())).go_on(unit, decision).call()
+    lock = f"forkq:unique:{'d' * 32}"
+    connection = RedisConnection(redis_server.url)
+    connection.connect()
+    for holder in (JID, "another"):
+        redis.hset("{queue:other}:inflight", f"{IDENTITY}/7", "old")
+        redis.hset(lock, mapping={"jid": holder, "sure": 5, "state": "running"})
+        assert connection.script(call.script, call.keys, call.arguments) == 1
+        is_sure: Any = redis.hget(lock, "sure")
+        assert (int(is_sure) > 5) is (holder == JID and how != "replace")
+    connection.close()
+
+
+def test_a_save_leaves_the_mark_of_the_master(redis: Redis, redis_server: Server) -> None:
+    """The child is removed, since its job has met its `hard_timeout`: the next child settles it as
+    failed. A save that was on its way then must not make it a job that runs again."""
+    raw, inflight = dumps({"class": "Walk", "args": [], "jid": JID}), "{queue:default}:inflight"
+    marked = dumps({**json.loads(raw), "forkq": {"failed": {"class": "forkq.TimeLimit"}}})
+    noted = dumps({**json.loads(raw), "forkq": {"needs": {"cursor": True}}})
+    ends, unit = Ends(IDENTITY, Keys(), DeadSetLimits(Keys())), UnitOfWork(1, "default", 7, raw)
+    call = ends.save(unit, JID, noted, len(raw), Iteration(1, 3, 1.5))
+    connection = RedisConnection(redis_server.url)
+    connection.connect()
+    for before, after in ((raw, noted), (marked, marked)):
+        redis.hset(inflight, f"{IDENTITY}/7", before)
+        assert connection.script(call.script, call.keys, call.arguments) == [b"", 1]
+        assert redis.hvals(inflight) == [after]
+    assert redis.hget(KEY, "c") == b"3"
+    connection.close()
+
+
 def test_max_runtime_lets_others_come_first(
     redis: Redis, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -73,7 +73,7 @@ class _MovePage(NamedTuple):
 
     @property
     def payloads(self) -> Sequence[bytes]:
-        """Its jobs."""
+        """The payloads of its jobs."""
         size = _VALUES[self.kind]
         return () if self.kind == "periodic" else self.values[size - 1 :: size]
 

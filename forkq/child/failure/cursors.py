@@ -27,6 +27,7 @@ class Cursors:
         self._run = run
         self._jid = str(run.jid or "")
         self._is_noted = CURSOR in needs_in(run.marks)  # in the payload of the lease
+        self._leased_bytes = len(run.unit.payload)
 
     def load(self) -> Iteration:
         """How far the job had come when it ran last. Raises IterationStopped if Redis does not say:
@@ -50,7 +51,7 @@ class Cursors:
         it. Raises IterationStopped if its lease is gone. While Redis is away nothing is noted."""
         self._mark()
         payload = b"" if self._is_noted else self._run.unit.payload
-        call = self._ends.save(self._run.unit, self._jid, payload, reached)
+        call = self._ends.save(self._run.unit, self._jid, payload, self._leased_bytes, reached)
         try:
             with self._pool.connection() as connection:
                 reply = connection.script(call.script, call.keys, call.arguments)

@@ -16,7 +16,7 @@ import msgspec
 from ...features.cancel import parts as cancel
 from ...features.effects import NONE, Effect, name_of, packed
 from ...features.iterable.parts import KEPT_FOR, Iteration
-from ...features.marked import at_start, effects, start_call, ticket_in
+from ...features.marked import at_start, effects, start_call, ticket_in, while_running
 from ...runtime.log import LogOnce
 from ...store.connection import Call, RedisConnection, ResponseError, damaged_among
 from ...store.damage import DAMAGED_FEATURE, about
@@ -179,21 +179,26 @@ class Ends(msgspec.Struct, frozen=True):
         return Ending(unit, lists[0], lambda: call)
 
     def go_on(self, unit: UnitOfWork, decision: GoOn) -> Ending:
-        """Returns an iterable job to its queue, or to its suspects, together with its cursor."""
+        """Returns an iterable job to its queue, or to its suspects, together with its cursor. It
+        holds its lock as at a beat: the job is there, and waits now."""
         keys, lists = self._returns(unit)
         end, reached = "tail" if decision.at_tail else "head", decision.reached
         fields = () if reached is None else reached.fields()
-        arguments = (self._lease(unit), decision.payload, end, KEPT_FOR, *fields)
-        names = (keys.queues, *lists, keys.iteration(decision.jid), keys.marked)
+        names = [keys.queues, *lists, keys.iteration(decision.jid), keys.marked]
+        asked = NONE if unit.marked is None else while_running(self.keys, unit.marked)
+        text = packed(asked, names, self.keys.totals("ends"))
+        arguments = (self._lease(unit), decision.payload, end, KEPT_FOR, text, *fields)
         call = Call(CURSOR_RETURN, names, arguments)
         return Ending(unit, lists[0], lambda: call, len(decision.payload))
 
-    def save(self, unit: UnitOfWork, jid: str, payload: bytes, reached: Iteration) -> Call:
+    def save(
+        self, unit: UnitOfWork, jid: str, payload: bytes, before: int, reached: Iteration
+    ) -> Call:
         """The call that saves how far an iterable job has come while it runs. ``payload``: that of
-        its lease from now on; empty: it stays."""
+        its lease from now on, which has had ``before`` bytes; empty: it stays."""
         queue, keys = unit.queue_name, self.keys
         names = (keys.inflight(queue), keys.iteration(jid), keys.marked)
-        arguments = (self._lease(unit), queue, payload, KEPT_FOR, *reached.fields())
+        arguments = (self._lease(unit), queue, payload, before, KEPT_FOR, *reached.fields())
         return Call(CURSOR_SAVE, names, arguments)
 
     def start(self, unit: UnitOfWork, waited: float) -> Call | None:

@@ -2,23 +2,26 @@
 --
 -- KEYS  [1] in-flight hash of its queue   [2] the cursor   [3] the queues with marked jobs
 -- ARGV  [1] lease   [2] its queue   [3] the payload of the lease from now on; '' leaves it
---       [4] seconds until the cursor expires   [5 ..] fields of the cursor, each with its value
+--       [4] how many bytes the lease has until then   [5] seconds until the cursor expires
+--       [6 ..] fields of the cursor, each with its value
 -- Returns {} if the lease is gone. Else when another process has cancelled the job, '' if none has; and 1 if
 --         the cursor was saved, 0 if its key holds another type.
 --
+-- A lease that has other bytes by now has a mark of the master, which removes this child (mark_failed.lua): it stays.
 -- A full server refuses every addition before the first removal of a script: see retry.lua.
 
 local unpack = table.unpack or unpack -- Lua 5.4 has the former
 
 --- @include "marked"
 
-if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return {} end
+local before = redis.call('HGET', KEYS[1], ARGV[1])
+if not before then return {} end
 redis.call('HDEL', KEYS[1], '')
-if ARGV[3] ~= '' then
+if ARGV[3] ~= '' and #before == tonumber(ARGV[4]) then
   redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
   note_if_marked(KEYS[3], ARGV[2], ARGV[3])
 end
-local saved = redis.pcall('HSET', KEYS[2], unpack(ARGV, 5))
+local saved = redis.pcall('HSET', KEYS[2], unpack(ARGV, 6))
 if type(saved) == 'table' then return { '', 0 } end
-redis.call('EXPIRE', KEYS[2], ARGV[4])
+redis.call('EXPIRE', KEYS[2], ARGV[5])
 return { redis.call('HGET', KEYS[2], 'cancelled') or '', 1 }
