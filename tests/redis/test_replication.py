@@ -261,3 +261,17 @@ def test_a_page_of_a_move_waits_for_a_replica_of_the_new_shard(
         client.close()
     assert (move.counts["queued"], move.unconfirmed) == (4, 2 if is_late else 0)
     assert primary.cli("LLEN", "new:queue:mail") == 4
+
+
+@pytest.mark.parametrize("how", ["skip", "raise", "latest"])
+def test_a_server_that_takes_no_writes_says_of_no_job_that_it_is_a_duplicate(
+    make: Callable[..., Client], servers: tuple[Server, Server], how: Any
+) -> None:
+    """A master that has lost its role still has its locks. What they say may be over."""
+    needs: Any = {"unique_for": 60, "on_duplicate": how}
+    job = {**JOB, "jid": "a" * 24, "forkq": {"needs": needs}}
+    assert make().push(dict(job)) == "a" * 24
+    replica = servers[1]
+    wait_until(lambda: replica.cli("KEYS", "forkq:unique:*"), what="the lock on the replica")
+    with pytest.raises(forkq.ServerUnavailable, match="read only"):
+        make(replica.url).push({**job, "jid": "a" * 24 if how == "latest" else "c" * 24})

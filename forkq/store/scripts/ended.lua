@@ -2,12 +2,12 @@
 
 local MOST_NAMES = 2000 -- payloads may name any class
 
--- `outcome` and `class` are one field of the hash. A damaged hash keeps no job from its end.
+-- `outcome` and `class` are one field of the hash. A damaged hash keeps no job from its end. Returns the reply.
 local function count_end(totals, outcome, class)
   local size = redis.pcall('HLEN', totals)
   if type(size) == 'number' and size >= MOST_NAMES then
     local found = redis.pcall('HEXISTS', totals, class .. '|' .. outcome)
     if found == 0 then class = '(other)' end
   end
-  redis.pcall('HINCRBY', totals, class .. '|' .. outcome, 1)
+  return redis.pcall('HINCRBY', totals, class .. '|' .. outcome, 1)
 end

@@ -1,6 +1,6 @@
--- Part of effects/lock.lua, push.lua and cron_tick.lua: the lock of a unique job, a hash. `jid` is that of the job that holds it,
--- `class` its class, `at` when it was taken, `sure` until when the job is surely there (both epoch
--- milliseconds).
+-- Part of each script that takes, holds or looks at the lock of a unique job, a hash. `jid` is that of the job
+-- that holds it, `class` its class, `at` when it was taken, `sure` until when the job is surely there (both epoch
+-- milliseconds). Of a job of which at most one waits the lock has more: ticket.lua.
 
 local SURE_FOR = 60000 -- what nothing has confirmed for a minute may be doubted
 

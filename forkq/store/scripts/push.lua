@@ -41,12 +41,19 @@ local function push(list, queue, first, batch)
 end
 
 -- The jid of the other job that has the lock; nothing if the job may be pushed, and `taken` has its lock then.
--- A lock that holds another type is left out.
+-- A lock that holds another type is left out. What a server says of locks that has lost its role, or its
+-- replicas, is as old as that: its refusal counts.
 local function look_at_lock(taken, lock, jid, class, at, payload)
   local holder = taken[lock] or holder_of(lock)
-  if is_error(holder) then return count_end(KEYS[4], 'damaged', '(feature)') end
+  if is_error(holder) then
+    count_end(KEYS[4], 'damaged', '(feature)')
+    return nil
+  end
   if holder ~= '' and holder ~= jid then
-    count_end(KEYS[4], 'duplicate', class)
+    local refusal = is_error(count_end(KEYS[4], 'duplicate', class))
+    if refusal and (refusal:find('READONLY', 1, true) or refusal:find('NOREPLICAS', 1, true)) then
+      return { err = refusal }
+    end
     if not taken[lock] then note_if_doubted(KEYS[#KEYS], lock, at or '', payload) end
     return holder
   end
@@ -88,7 +95,7 @@ local function push_group(i)
   if #places == 0 then return i end
   local reply
   if key == SCHEDULE then
-    reply = redis.pcall('ZADD', KEYS[2], unpack(batch))
+    reply = redis.pcall('ZADD', KEYS[tonumber(key)], unpack(batch))
   else
     reply = push(KEYS[tonumber(key)], queue, moment or first, batch)
   end
