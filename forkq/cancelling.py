@@ -44,7 +44,7 @@ def note_cancelled(
 def _keys(server: Server, fields: Sequence[tuple[str, str]]) -> list[str]:
     keys = server.keys
     cursors = (keys.iteration(jid) for _, jid in fields if jid)
-    return [keys.cancelled, keys.cancelled_lately, *cursors]
+    return [keys.cancelled, *cursors]
 
 
 def too_many() -> ForkqError:

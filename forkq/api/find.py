@@ -245,10 +245,11 @@ def _states(servers: Sequence[Server], jids: Sequence[str]) -> dict[str, Cancell
 
 def _states_on(server: Server, jids: Sequence[str]) -> dict[str, Cancellation]:
     """What this server knows of the jobs. One step closes a note and remembers its job. So the
-    notes are asked for first: a job that ends meanwhile is not unknown."""
+    notes are asked for first: a job that ends meanwhile is not unknown. One that has ended so
+    before may be there again, by another push: as long as its note is open, that is not known."""
     are_open, ended = _is_open(server, jids), _ended_at(server, jids)
     return {
-        jid: "removed" if at is not None else "pending" if is_open else "unknown"
+        jid: "pending" if is_open else "unknown" if at is None else "removed"
         for jid, is_open, at in zip(jids, are_open, ended, strict=True)
     }
 

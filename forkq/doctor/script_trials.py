@@ -262,7 +262,8 @@ class _Story:
         notes, field = [keys.cancelled, keys.cancelled_lately], f"jid:{_JID(1)}"
         cursor = keys.iteration(jid)
         yield Trial(
-            Call(scripts.CANCEL, [*notes, cursor], [10, "", field, jid, "class:None", ""]), 1
+            Call(scripts.CANCEL, [keys.cancelled, cursor], [10, "", field, jid, "class:None", ""]),
+            1,
         )
         yield Trial(("LPUSH", keys.queue("c"), _FIRST), 1)
         yield Trial(("ZADD", keys.retry, self._now + _AHEAD, _FIRST))

@@ -55,7 +55,7 @@ class FakeConnection:
             ended = {job.jid for job in self._jobs.cancelled}
             return [now() if jid in ended else None for jid in more]
         if command == "HMGET" and _UNIQUE in key:
-            return [None, self._jobs.holder(key.rpartition(_UNIQUE)[2]).encode() or None]
+            return [None, None, self._jobs.holder(key.rpartition(_UNIQUE)[2]).encode() or None]
         return _refuse()
 
 

@@ -139,6 +139,23 @@ def test_a_job_that_is_nowhere_is_unknown_after_two_passes(
     assert not redis.exists(ENDS, LATELY)
 
 
+def test_who_cancels_a_job_again_hears_that_it_was_removed(
+    client: forkq.Client, redis: Redis, redis_server: Server
+) -> None:
+    """Also by `job.cancel` first, and then by its jid with `wait`. A job that was pushed again with
+    that jid is not called removed before it is."""
+    redis.sadd("queues", "default")
+    with InProcessClock(redis_server.url):
+        redis.lpush(QUEUE, payload("j1"))
+        assert forkq.cancel("j1", wait=10) == "removed"
+        assert forkq.cancel("j1", wait=10) == "removed"
+    redis.lpush(QUEUE, payload("j1"))
+    assert forkq.cancel("j1", wait=0.01) == "pending"
+    with InProcessClock(redis_server.url):
+        assert forkq.cancel("j1", wait=10) == "removed"
+    assert not redis.exists(QUEUE)
+
+
 def test_without_a_leader_it_is_pending(client: forkq.Client, redis: Redis) -> None:
     redis.lpush(QUEUE, payload("j1"))
     assert forkq.cancel("j1") == "pending"

@@ -1,7 +1,7 @@
 -- Cancels jobs, or all jobs of a class: notes it for the children and for the leader's clock; and of a job
 -- where Sidekiq notes it, which may run it if it is an iterable one.
 --
--- KEYS  [1] what is cancelled   [2] the jobs that ended so lately   [3 ..] per job its cursor
+-- KEYS  [1] what is cancelled   [2 ..] per job its cursor
 -- ARGV  [1] how many notes there may be   [2] for how many seconds a job that runs may go on ('': for ever)
 --       [3 ..] per job or class: its field in KEYS[1], its jid ('' for a class)
 -- Returns 1, or 0 if there are too many notes: then nothing is noted.
@@ -19,12 +19,11 @@ end
 
 if redis.call('HLEN', KEYS[1]) + (#ARGV - 2) / 2 > tonumber(ARGV[1]) then return 0 end
 local seconds, micros = unpack(redis.call('TIME'))
-local value, cursor = string.format('%s.%06d', seconds, micros), 2
+local value, cursor = string.format('%s.%06d', seconds, micros), 1
 if ARGV[2] ~= '' then value = value .. ' ' .. ARGV[2] end
 for i = 3, #ARGV, 2 do
   redis.call('HSET', KEYS[1], ARGV[i], value)
   if ARGV[i + 1] ~= '' then
-    redis.pcall('ZREM', KEYS[2], ARGV[i + 1])
     cursor = cursor + 1
     note_in_cursor(KEYS[cursor], seconds)
   end
