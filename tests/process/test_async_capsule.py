@@ -91,9 +91,12 @@ def test_def_jobs_run_on_threads_and_no_more_wait_than_have_one(
     start("-q", "default", "-q", "other")
     jids = push_many(redis_server, "SyncGate", [[str(door)]] * 60)
     journal.wait("begin", jids[:2])
-    wait_until(lambda: len(waiting(redis)) == 56, what="what found no thread, in its queue")
-    assert waiting(redis) == jids[4:]
-    assert sorted(leased(redis)) == sorted(jids[:4])
+
+    def are_placed() -> bool:
+        return waiting(redis) == jids[4:] and sorted(leased(redis)) == sorted(jids[:4])
+
+    # Every ten seconds the child tries whether the queue has other jobs: then all are leased.
+    wait_until(are_placed, what="what found no thread, in its queue")
     others = push_many(redis_server, "Nap", [[0.01]] * 20, queue="other")
     journal.wait("end", others)
     assert journal.jids("begin") == {*jids[:2], *others}

@@ -400,8 +400,13 @@ def delete_by_ruby(redis: Redis, server: Server, folder: Path) -> None:
 
 def run_by_ruby(redis: Redis, server: Server, folder: Path) -> None:
     jobs = "class Index\n  include Sidekiq::Worker\n  def perform(*args) = nil\nend\n"
+
+    def processed() -> int:
+        found: Any = redis.get("stat:processed")  # "0" from the first beat of the process on
+        return int(found or 0)
+
     with sidekiq(server, folder, jobs):
-        wait_until(lambda: redis.get("stat:processed"), deadline=60, what="Ruby has run it")
+        wait_until(processed, deadline=60, what="Ruby has run it")
 
 
 def remove_by_hand(redis: Redis, server: Server, folder: Path) -> None:
