@@ -15,15 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from msgspec.structs import replace
 
 from . import middleware, registry
-from .errors import (
-    ConfigError,
-    Duplicate,
-    ForkqError,
-    note_nothing_pushed,
-    shown,
-)
+from .errors import ConfigError, ForkqError, note_nothing_pushed
 from .store.route import Access, EncodedJob, Route, Wait, note_replicated
-from .wire.bulk import in_row, next_turn, row_encoder, rows_of
+from .wire.bulk import in_row, jids_of, next_turn, row_encoder, rows_of
 from .wire.defaults import UNSHARED, set_time, with_defaults
 from .wire.keys import Keys
 from .wire.payload import (
@@ -37,11 +31,10 @@ from .wire.payload import (
 )
 from .wire.redis_url import EMBEDDED, check_prefix, checked_url
 from .wire.times import now
-from .wire.validation import StrictArgs, check_args
+from .wire.validation import StrictArgs, check_args, check_jid
 
 if TYPE_CHECKING:
     from .features.marked import MarksPlan
-    from .features.unique.parts import Unique
     from .limits.rules import Rulebook
     from .servers import Server, Servers
     from .store.connection import RedisConnection
@@ -164,8 +157,9 @@ class Client:
     def push_bulk(self, job: Payload) -> list[str]:
         """Pushes one job per element of ``args``, a list of argument lists, in batches of 1,000.
 
-        ``at`` may be one moment for all, or a list with one for each. Returns the jids of those
-        that no middleware vetoed, with "" for a duplicate of a unique job. Everything is
+        ``at`` may be one moment for all, or a list with one for each; ``jid`` is such a list, if it
+        is given. Returns the jids of those that no middleware vetoed, with "" for a duplicate of a
+        unique job. Everything is
         validated and encoded before anything is written. If Redis fails meanwhile, this raises
         ServerUnavailable with the jids of the jobs that are in Redis (``pushed``) and of those
         that may be (``unknown``).
@@ -326,14 +320,22 @@ class Client:
     def _rows(self, job: Payload) -> Iterator[EncodedJob | None]:
         """Encodes the jobs of a bulk push, one after the other; None for one that was vetoed."""
         rows, moments = rows_of(job)
-        base = with_defaults({**job, "at": None, "args": []})
-        alike = job.get("at") is None and not middleware.client.members
-        return self._alike(base, rows) if alike else self._each(base, rows, moments)
+        jids = jids_of(job, len(rows))
+        shared = {key: value for key, value in job.items() if key != "jid"}
+        base = with_defaults({**shared, "at": None, "args": []})
+        if jids is None and job.get("at") is None and not middleware.client.members:
+            return self._alike(base, rows)
+        return self._each(base, rows, moments, jids or new_jids(len(rows)))
 
     def _each(
-        self, base: Payload, rows: Sequence[list[Any]], moments: Sequence[Any]
+        self,
+        base: Payload,
+        rows: Sequence[list[Any]],
+        moments: Sequence[Any],
+        jids: Iterable[Any],
     ) -> Iterator[EncodedJob | None]:
-        for args, at, jid in zip(rows, moments, new_jids(len(rows)), strict=True):
+        for args, at, jid in zip(rows, moments, jids, strict=True):
+            check_jid(base["class"], jid)
             yield self._encoded({**base, "at": at, "args": args, "jid": jid})
 
     def _alike(self, job: Payload, rows: Sequence[list[Any]]) -> Iterator[EncodedJob]:
@@ -476,24 +478,10 @@ def plan_of(job: Payload, at: float | None) -> MarksPlan:
 
 
 def _settled(jobs: Sequence[EncodedJob], duplicates: dict[str, str]) -> list[str]:
-    """The jids that a push of these jobs returns, some of which are duplicates: "", or the jid of
-    the job that has the lock. Raises Duplicate if one of them asks for that."""
-    return [
-        _jid_of_duplicate(job.needs.unique, duplicates[job.jid])
-        if job.jid in duplicates and job.needs is not None and job.needs.unique is not None
-        else job.jid
-        for job in jobs
-    ]
+    """``features.unique.answer.answer``, which a push without duplicates does not need."""
+    from .features.unique.answer import answer  # noqa: PLC0415 - most pushes need none of it
 
-
-def _jid_of_duplicate(unique: Unique, holder: str) -> str:
-    if unique.on_duplicate == "raise":
-        raise Duplicate(
-            f"job {shown(unique.name)} was not pushed: job {holder} has the lock of its arguments "
-            f"({'for its time' if unique.until == 'expiry' else 'it waits or runs'})",
-            holder,
-        )
-    return holder if unique.on_duplicate == "return" else ""
+    return answer(((job.jid, job.needs) for job in jobs), duplicates)
 
 
 def _jids(jobs: Sequence[EncodedJob]) -> list[str]:

@@ -31,7 +31,7 @@ from .wire.payload import DEFAULT_QUEUE
 from .wire.spread import in_turn, part_of
 
 if TYPE_CHECKING:
-    from .features.unique.parts import Unique
+    from .features.marked import PushNeeds
     from .store.connection import RedisConnection
 
 # Seconds for which pushes leave out a shard that is down, if there is another part: at first, and
@@ -126,7 +126,7 @@ class ShardedClient(Client):
         could be pushed nowhere."""
         for job in push.jobs:
             if job.needs is not None and job.needs.unique is not None:
-                self._refuse_elsewhere(job, job.needs.unique)
+                self._refuse_elsewhere(job, job.needs)
         left = push.jobs
         while left:
             push.moved = []
@@ -153,10 +153,10 @@ class ShardedClient(Client):
         push.is_lost = push.is_lost or len(moved) + len(error.pushed) < len(group)
         push.moved += moved
 
-    def _refuse_elsewhere(self, job: EncodedJob, unique: Unique) -> None:
+    def _refuse_elsewhere(self, job: EncodedJob, needs: PushNeeds) -> None:
         """Raises InvalidJob for a unique or debounced job whose queue is on another shard than that
         of its class: a lock there knows nothing of the locks here."""
-        name, kind = unique.name, "unique" if unique.debounce is None else "debounced"
+        name, kind = needs.name, "unique" if needs.debounce is None else "debounced"
         spec = registry.find(name)
         home = DEFAULT_QUEUE if spec is None else spec.options.get("queue", DEFAULT_QUEUE)
         if spec is not None and self.parts_of(home) != self.parts_of(job.queue):
@@ -174,7 +174,7 @@ class ShardedClient(Client):
         for job in jobs:
             parts = self.parts_of(job.queue)
             name = part_of(parts, part_key(job))
-            if len(parts) > 1 and (failed or self._down):
+            if len(parts) > 1 and (failed or self._down) and not _is_once(job):
                 name = self._part_that_is_up(parts, job, failed)
             found.setdefault(name, []).append(job)
         return found
@@ -191,14 +191,17 @@ class ShardedClient(Client):
         self, group: Iterable[EncodedJob], error: ServerUnavailable, failed: Collection[str]
     ) -> list[EncodedJob]:
         """The jobs that surely are not on the shard that failed, and have a part elsewhere. A shard
-        that refuses them is there, and says what is to be done: its jobs go nowhere else."""
+        that refuses them is there, and says what is to be done: its jobs go nowhere else. No other
+        part knows which jobs were pushed once."""
         if isinstance(error, ServerRefused):
             return []
         there = {*error.pushed, *error.unknown}
         return [
             job
             for job in group
-            if job.jid not in there and any(p not in failed for p in self.parts_of(job.queue))
+            if job.jid not in there
+            and not _is_once(job)
+            and any(p not in failed for p in self.parts_of(job.queue))
         ]
 
 
@@ -263,6 +266,10 @@ class DownShards:
         """A push to that shard has succeeded. Logs it after a failure."""
         if self._rests and self._rests.pop(name, None) is not None:
             _log.warning("the shard %s takes jobs again", name)
+
+
+def _is_once(job: EncodedJob) -> bool:
+    return job.needs is not None and job.needs.is_once
 
 
 def _connection(route: Route) -> AbstractContextManager[RedisConnection]:

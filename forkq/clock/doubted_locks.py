@@ -187,13 +187,13 @@ class DoubtedLocks:
         lost = {"gone": shown_name(doubt.jid), "lock": lock}
         replies = answer if isinstance(answer, list) else []
         refusal = next((reply for reply in replies if isinstance(reply, ResponseError)), None)
-        if job is None or job.needs is None or job.needs.unique is None:
+        if job is None or job.needs is None:
             self._log.warning("a lock whose job is gone was freed", **lost)
         elif refusal is not None:
-            told = {"jid": job.jid, "job": job.needs.unique.name, "error": str(refusal)}
+            told = {"jid": job.jid, "job": job.needs.name, "error": str(refusal)}
             self._log.error("a lock whose job is gone was freed; the next job is lost", **told)
         else:
-            told = {"jid": job.jid, "job": job.needs.unique.name}
+            told = {"jid": job.jid, "job": job.needs.name}
             self._log.warning("a lock whose job is gone was freed for the next job", **told, **lost)
 
 
@@ -224,6 +224,6 @@ def _job_in(payload: bytes, at: bytes, lock: bytes, keys: Keys) -> EncodedJob | 
     queue, jid, own = job.get("queue", DEFAULT_QUEUE), jid_of(job), lock_in(needs)
     if type(queue) is not str or not jid or own is None or keys.unique(own.digest).encode() != lock:
         return None
-    unique = Unique(own.seconds, name_of(job), "skip", own.until)
-    asked = PushNeeds(0.0, promised_at(needs), unique)
+    unique = Unique(own.seconds, "skip", own.until)
+    asked = PushNeeds(0.0, promised_at(needs), unique, name=name_of(job))
     return EncodedJob(jid, queue, due, payload, 0, asked, own.digest)

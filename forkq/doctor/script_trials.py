@@ -184,7 +184,7 @@ class _Story:
         keys, queue, (index, ends) = self._keys, self._keys.queue("e"), self._marked
         payload = b'{"class":"%s","forkq":{"needs":{"expires_at":\x01}}}' % _CLASS.encode()
         shared = [keys.queues, keys.schedule, index, ends]
-        over = [1, 5, "e", -_AHEAD, "+inf", "", "", "", "", payload]
+        over = [1, 5, "e", -_AHEAD, "+inf", *[""] * 5, payload]
         yield Trial(Call(scripts.PUSH, [*shared, queue], over), 1)
         yield Trial(("ZRANGE", index, 0, 0, "WITHSCORES"), self._is_an_hour_ago)
         looked = Call(scripts.EXPIRED_JOBS, [queue, ends], [0, 10, _MUCH])
@@ -196,11 +196,15 @@ class _Story:
         yield Trial(Call(scripts.END, leased, [f"{_OWNER}1", "expired", _CLASS, 1]), 1)
         yield Trial(("HGET", ends, f"{_CLASS}|expired"), b"2")
         lock = keys.unique("d")
-        one = [1, 5, "e", "", "+inf", 5, _CLASS, _KEPT, "p", payload]
+        one = [1, 5, "e", "", "+inf", 5, _CLASS, _KEPT, "p", "", payload]
         taken, again = [*one, _JID(1)], [*one, _JID(2)]
         names = [*shared, queue, lock, keys.doubted]
         yield Trial(Call(scripts.PUSH, names, [*taken, *again]), [1, 1, _JID(1).encode()])
         yield from self._doubted(names, again)
+        known = [1, 5, "e", "", "", "", _CLASS, "", "", 5, payload, _JID(3)]
+        once = [*shared, queue, keys.pushed(_JID(3))]
+        yield Trial(Call(scripts.PUSH, once, known), 1)
+        yield Trial(Call(scripts.PUSH, once, known), [1, 2])
         frees = f'[1, ["unlock", 2, "{_JID(2)}"]]'
         yield Trial(Call(scripts.EFFECTS_ALONE, [ends, lock], [frees]), 1)
         yield Trial(("HGET", lock, "jid"), None)
@@ -213,7 +217,7 @@ class _Story:
         [lock, *others] = keys.of_ticket("n", "e")
         shared = [keys.queues, keys.schedule, keys.retry, keys.marked, self._marked[1]]
         names = [*shared, keys.tickets, keys.doubted, keys.queue("e"), lock]
-        pushes = [(9, "e", "", 0, payload, _JID(n), _CLASS, _KEPT) for n in (1, 2)]
+        pushes = [(9, "e", "", 0, payload, _JID(n), _CLASS, _KEPT, 0) for n in (1, 2)]
         yield Trial(Call(scripts.PUSH_NEWEST, names, [*pushes[0], *pushes[1]]), [1, 1, 1])
         yield Trial(("HSET", keys.inflight("e"), f"{_OWNER}3", payload), 1)
         started = [f"{_OWNER}3", _JID(1), _CLASS, _KEPT * 1000, "e", 1]
@@ -228,7 +232,7 @@ class _Story:
         """The second push of a debounced job takes the place of the first, and waits for more."""
         keys, ends, lock = self._keys, self._marked[1], self._keys.unique("b")
         rows = [(_THIRD, _JID(3)), (_FOURTH, _JID(4))]
-        pushes = [each for row in rows for each in (*row, _CLASS, _AHEAD, 2 * _AHEAD, 0)]
+        pushes = [each for row in rows for each in (*row, _CLASS, _AHEAD, 2 * _AHEAD, 0, "")]
         names = [keys.schedule, ends, lock, lock]
         yield Trial(Call(scripts.PUSH_DEBOUNCED, names, pushes), [1, 1, 1])
         yield Trial(("ZREM", keys.schedule, _THIRD, _FOURTH), 1)

@@ -20,6 +20,7 @@ from ..wire.payload import DEFAULT_QUEUE, Payload, dumps, encode, loads, loads_h
 from .effects import NONE, Effect, jid_of, name_of
 from .expire import parts as expire
 from .iterable import parts as iterable
+from .once import parts as once
 from .unique import debounce, tickets
 from .unique import parts as unique
 from .unique.debounce import Debounce
@@ -42,24 +43,35 @@ _OF_TICKETS: Final = 3  # of jobs of which at most one waits in its queue
 
 
 class PushNeeds(NamedTuple):
-    """What a push must know of marked jobs; all of a bulk share it. ``expires_in``: the seconds
-    that push.lua adds to Redis's time in the place of the placeholder (0: there is none).
-    ``expires_at``: when they expire, if that is known. ``unique``: what their locks need."""
+    """What push.lua must know of jobs that it pushes; all of a bulk share it. ``expires_in``: the
+    seconds that it adds to Redis's time in the place of the placeholder (0: there is none).
+    ``expires_at``: when they expire, if that is known. ``unique``: what their locks need.
+    ``is_once``: whether a push of them may be sent again. ``is_marked``: whether their payloads
+    say that they need anything. ``name``: that of their class, as people know it."""
 
     expires_in: float = 0.0
     expires_at: float | None = None
     unique: Unique | None = None
+    is_once: bool = False
+    is_marked: bool = True
+    name: str = ""
 
     @property
     def debounce(self) -> Debounce | None:
         """When a debounced job is due; None if it is none."""
         return None if self.unique is None else self.unique.debounce
 
-    def arguments(self, before: int) -> tuple[object, ...]:
-        """What push.lua is told of them. ``before``: the number of the key before their locks."""
-        first = "+inf" if self.expires_at is None else self.expires_at
-        lock = ("",) * 4 if self.unique is None else (before, *self.unique.arguments)
-        return (self.expires_in or "", first, *lock)
+    @property
+    def gives_way(self) -> bool:
+        """Whether a newer job takes the place of one of these, by a script of its own."""
+        return self.unique is not None and self.unique.kind in ("n", "d")
+
+    @property
+    def first(self) -> float | str:
+        """When the first of these jobs expires, as push.lua is told."""
+        if not self.is_marked:
+            return ""
+        return "+inf" if self.expires_at is None else self.expires_at
 
 
 class Completed(NamedTuple):
@@ -123,6 +135,7 @@ def plan(job: Payload, at: float | None, definition: Definition | None = None) -
         return MarksPlan(options, head=encode(options))
     needs, top = dict(needs), dict[str, Any]()
     after = expire.promise(job["class"], top, needs, at)
+    is_once = once.ask(job["class"], needs)
     asked = unique.ask(job, needs, definition)
     if at is not None and asked is not None and asked.unique.debounce is not None:
         raise InvalidJob(
@@ -130,9 +143,11 @@ def plan(job: Payload, at: float | None, definition: Definition | None = None) -
             "(`at`, `perform_in`): push it now, or leave that out with .set(debounce=0)"
         )
     made, text = MarksPlan(options, top=top), _text(job, options, needs)
-    if needs:
+    if needs or is_once:
         moment = None if after else expire.promised_at(needs)
-        made = made._replace(needs=PushNeeds(after, moment, asked and asked.unique))
+        locks = asked and asked.unique
+        found = PushNeeds(after, moment, locks, is_once, bool(needs), name_of(job))
+        made = made._replace(needs=found)
     if asked is None:
         return made._replace(head=text)
     head, _, tail = text.rpartition(asked.lock.encode())

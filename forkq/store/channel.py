@@ -27,7 +27,7 @@ from ..errors import (
 from ..wire.keys import Keys
 from ..wire.redis_url import redacted_url
 from .cluster import SlotElsewhere
-from .connection import RedisConnection, RedisError, connector
+from .connection import ConnectionLost, RedisConnection, RedisError, connector
 from .loop.connections import LoopConnection, LoopConnections
 from .loop.pipelined import PipelinedConnection, Replies
 from .pool import RedisPool
@@ -83,7 +83,8 @@ class RedisChannel:
                 duplicates |= waiting.duplicates
             return self._replicated(waiting)
         job = jobs[0]
-        if len(jobs) > 1 or (job.at is not None and job.needs is None):
+        is_plain = job.at is None if job.needs is None else not job.needs.is_once
+        if len(jobs) > 1 or not is_plain:
             push = self._push(Push(jobs, self._keys))
         elif (odd := self._push_one(job)) is None:
             return None
@@ -191,12 +192,26 @@ class RedisChannel:
                 push.next_step()
                 push.next_step(replies)
             else:
-                self._carry_out(push)
+                self._carry_through(push)
             if push.go_on():
                 self._send_again(push)
         except RedisError as error:
             raise self._failure(error, push) from error
         return push
+
+    def _carry_through(self, push: Push) -> None:
+        """Carries a push out over one connection. If that is lost, over another one, for as long as
+        a reply may take, if nothing can be pushed twice (``once``)."""
+        deadline = monotonic() + self._timeout
+        for pause in _pauses():
+            try:
+                self._carry_out(push)
+            except ConnectionLost:
+                if monotonic() >= deadline or not push.starts_again():
+                    raise
+            else:
+                return
+            sleep(pause)
 
     def _carry_out(self, push: Push) -> None:
         """Does all steps of a push that can be done over one connection."""
@@ -216,7 +231,7 @@ class RedisChannel:
             self._pool.close()  # the pooled connections lead to the old master, too
             push.is_patient = monotonic() < deadline
             sleep(pause)
-            self._carry_out(push)
+            self._carry_through(push)
             if not push.go_on():
                 return
 
@@ -246,7 +261,7 @@ class RedisChannel:
     ) -> None:
         """``_push`` of an event loop. ``connection``: the one that its first step was sent over."""
         try:
-            connection = await _acarry_out(loop, push, connection, replies)
+            connection = await self._acarry_through(loop, push, connection, replies)
             if push.go_on():
                 await self._asend_again(loop, push, connection)
         except (RedisError, CancelledError) as error:
@@ -261,9 +276,27 @@ class RedisChannel:
             loop.retire(connection)  # it leads to the old master
             push.is_patient = monotonic() < deadline
             await asyncio.sleep(pause)
-            connection = await _acarry_out(loop, push)
+            connection = await self._acarry_through(loop, push)
             if not push.go_on():
                 return
+
+    async def _acarry_through(
+        self,
+        loop: LoopConnection,
+        push: Push,
+        connection: PipelinedConnection | None = None,
+        replies: Sequence[Any] = (),
+    ) -> PipelinedConnection:
+        """``_carry_through`` of an event loop. Returns the connection that it has used last."""
+        deadline, pauses = monotonic() + self._timeout, _pauses()
+        while True:
+            try:
+                return await _acarry_out(loop, push, connection, replies)
+            except ConnectionLost:
+                if monotonic() >= deadline or not push.starts_again():
+                    raise
+            connection, replies = None, ()
+            await asyncio.sleep(next(pauses))
 
     def _replicated(self, push: WaitingPush) -> bool:
         """Whether replicas have the jobs. Logs once that they do not confirm pushes in time, and

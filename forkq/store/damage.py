@@ -18,7 +18,7 @@ _BELONGS: Final = tuple(
         (r"forkq:cron:runs:", "list"),
         (r"forkq:classes:deaths:", "zset"),
         (
-            r"forkq:cron:(origin|claim):|forkq:(place|host|task|web:message|ran_twice|went_back):",
+            r"forkq:cron:(origin|claim):|forkq:(place|host|task|web:message|pushed|ran_twice|went_back):",
             "string",
         ),
         (r"forkq:(flushed|lost|totals|unique):|it-[^:]*$", "hash"),

@@ -1,7 +1,8 @@
 """What a push sends, what the replies mean, and what may be sent again. Any process.
 
 It does no I/O: ``RedisChannel`` carries it out, by a thread that waits or by an event loop. forkq
-sends a job twice only where Redis has refused it before it did anything.
+sends a job twice only where Redis has refused it before it did anything, or where Redis pushes it
+once (``once``).
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 # Jobs that are sent at a time.
 BATCH: Final = 1000
 _SCHEDULE: Final = 2  # the number of its key in a call of push.lua
+# What push.lua says of a job: it is pushed, or was pushed before.
+_PUSHED: Final = (1, 2)
 # How many batches are under way: they hide a network's round trip. After a lost reply, Redis may
 # have each of them or not.
 _UNDER_WAY: Final = 4
@@ -55,6 +58,7 @@ class Push(msgspec.Struct):
     _lost: list[Write] = []  # refused by a server that has lost its role (a failover)
     _again: list[Write] = []  # what is sent next, for the second time
     _resent: list[Write] | None = None
+    _unsure: tuple[str, ...] = ()  # jids that were sent over a connection that was lost
     _refusals: tuple[Exception, ...] = ()  # those that stand
 
     def next_step(self, replies: Sequence[Any] = ()) -> Step | None:
@@ -79,6 +83,16 @@ class Push(msgspec.Struct):
         elif self._under_way and len(replies) >= len(self._under_way[0]):
             self._note(replies[: len(self._under_way[0])])
 
+    def starts_again(self) -> bool:
+        """The connection is lost: prepares to send over a fresh one what may be in Redis. Returns
+        whether there is any, and none of it can be pushed twice."""
+        if not self.unknown or not all(job.needs and job.needs.is_once for job in self._jobs):
+            return False
+        self._unsure = self.unknown
+        self._again = [*chain.from_iterable(self._under_way), *self._again]
+        self._under_way.clear()
+        return True
+
     def go_on(self) -> bool:
         """Prepares to send once more, over a fresh connection, what a server has refused that has
         lost its role. Returns whether there is any. Raises the first refusal that stands."""
@@ -99,7 +113,11 @@ class Push(msgspec.Struct):
     @property
     def unknown(self) -> tuple[str, ...]:
         """The jids of the jobs that may be in Redis: the replies about them were lost."""
-        return _jids(chain.from_iterable(self._under_way))
+        jids = _jids(chain.from_iterable(self._under_way))
+        if not self._unsure:
+            return jids
+        known = {*jids, *self.pushed, *self.duplicates}
+        return (*jids, *(jid for jid in self._unsure if jid not in known))
 
     def __str__(self) -> str:
         pushed, unknown, total = len(self.pushed), len(self.unknown), len(self._jobs)
@@ -145,7 +163,7 @@ class Push(msgspec.Struct):
         """Notes what push.lua says: first of the names of the queues, then of each job."""
         command, jids = write
         pairs = list(zip(jids, replies[1:], strict=True))
-        pushed = [jid for jid, reply in pairs if reply == 1]
+        pushed = [jid for jid, reply in pairs if reply in _PUSHED]
         refusal = next((reply for reply in replies if isinstance(reply, ResponseError)), None)
         if refusal is None or pushed:  # else the next server says whose locks are taken
             self.duplicates.update((jid, by.decode()) for jid, by in pairs if type(by) is bytes)
@@ -186,6 +204,15 @@ class WaitingPush(Push, kw_only=True):
             self._note_replicas(reached)
         super()._note(replies)
 
+    def starts_again(self) -> bool:
+        """The connection is lost: prepares to send over a fresh one what may be in Redis. WAIT is
+        sent anew. It is about the second sending, too: Redis counts what it has pushed before, and
+        that is a write behind the first one."""
+        starts = super().starts_again()
+        self._again = [write for write in self._again if write[0] != self._command]
+        self._is_split = self._is_split or (starts and bool(self.pushed))
+        return starts
+
     def go_on(self) -> bool:
         """Prepares to send once more, over a fresh connection, what a server has refused."""
         goes_on = super().go_on()
@@ -222,10 +249,11 @@ def packed_single(keys: Keys, job: EncodedJob) -> Packed:
     payload = job.payload
     if job.needs is None:
         return b"%b$%d\r\n%b\r\n" % (_beginning(keys.prefix, job.queue), len(payload), payload)
-    if job.at is not None or job.needs.unique is None or _gives_way(job):
+    needs = job.needs
+    if job.at is not None or needs.unique is None or needs.gives_way or needs.is_once:
         [(command, _)] = _writes([job], keys)
         return pack([command])
-    head, middle, tail = _around(keys.prefix, PUSH.sha, job.queue, job.needs)
+    head, middle, tail = _around(keys.prefix, PUSH.sha, job.queue, needs)
     lock, jid = keys.unique(job.lock).encode(), job.jid.encode()
     return b"%b$%d\r\n%b\r\n%b$%d\r\n%b\r\n%b$%d\r\n%b\r\n" % (
         *(head, len(lock), lock, middle, len(payload), payload),
@@ -263,7 +291,7 @@ def _writes(jobs: Sequence[EncodedJob], keys: Keys) -> list[Write]:
     giving_way: list[EncodedJob] = []
     for job in jobs:
         if job.needs is not None:
-            (giving_way if _gives_way(job) else marked).append(job)
+            (giving_way if job.needs.gives_way else marked).append(job)
         elif job.at is not None:
             pairs += (job.at, job.payload)
             scheduled.append(job.jid)
@@ -280,12 +308,6 @@ def _writes(jobs: Sequence[EncodedJob], keys: Keys) -> list[Write]:
     if marked:
         writes.append((push_call(marked, keys).command, [job.jid for job in marked]))
     return writes + _writes_of_those_that_give_way(giving_way, keys) if giving_way else writes
-
-
-def _gives_way(job: EncodedJob) -> bool:
-    """Whether a newer job takes the place of this one, by a script of its own."""
-    unique = job.needs and job.needs.unique
-    return unique is not None and unique.kind in ("n", "d")
 
 
 def _writes_of_those_that_give_way(jobs: Sequence[EncodedJob], keys: Keys) -> list[Write]:
@@ -316,18 +338,28 @@ def _add_group(
     jobs: Sequence[EncodedJob], keys: Keys, names: list[str], arguments: list[Any]
 ) -> None:
     """Adds one group of jobs to the arguments of a call of push.lua, and their keys to its keys."""
-    first, place = jobs[0], _SCHEDULE
+    first, place, needs = jobs[0], _SCHEDULE, jobs[0].needs
+    assert needs is not None
     if first.at is None:
         names.append(keys.queue(first.queue))
         place = len(names)
-    needs = () if first.needs is None else first.needs.arguments(len(names))
-    arguments += (len(jobs), place, first.queue, *needs)
+    known: int | str = ""
+    locks: int | str = ""
     each: list[Sequence[Any]] = [[job.payload for job in jobs]]
     if first.at is not None:
         each.append([job.at for job in jobs])
+    if needs.is_once:
+        known = len(names)
+        names += [keys.pushed(job.jid) for job in jobs]
     if first.lock:
+        locks = len(names)
         names += [keys.unique(job.lock) for job in jobs]
+    if needs.is_once or first.lock:
         each.append([job.jid for job in jobs])
+    unique = needs.unique
+    lock = ("", "") if unique is None else (unique.seconds, unique.kind)
+    arguments += (len(jobs), place, first.queue, needs.expires_in or "", needs.first)
+    arguments += (locks, needs.name, *lock, known)
     arguments += chain.from_iterable(zip(*each, strict=True))
 
 
@@ -342,7 +374,10 @@ def _write_of_newest(jobs: Sequence[EncodedJob], keys: Keys) -> Write:
         names += (keys.queue(job.queue), keys.unique(job.lock))
         at = "" if job.at is None else job.at
         arguments += (len(names), job.queue, at, job.needs.expires_in or 0, job.payload)
-        arguments += (job.jid, job.needs.unique.name, job.needs.unique.seconds)
+        arguments += (job.jid, job.needs.name, job.needs.unique.seconds)
+        arguments.append(int(job.needs.is_once))
+        if job.needs.is_once:
+            names.append(keys.pushed(job.jid))
     return Call(PUSH_NEWEST, names, arguments).command, [job.jid for job in jobs]
 
 
@@ -352,10 +387,11 @@ def _write_of_debounced(jobs: Sequence[EncodedJob], keys: Keys) -> Write:
     arguments: list[Any] = []
     for job in jobs:
         assert job.needs is not None
-        assert job.needs.unique is not None
         assert job.needs.debounce is not None
-        arguments += (job.payload, job.jid, job.needs.unique.name, *job.needs.debounce)
-        arguments.append(job.needs.expires_in or 0)
+        arguments += (job.payload, job.jid, job.needs.name, *job.needs.debounce)
+        arguments += (job.needs.expires_in or 0, len(names) if job.needs.is_once else "")
+        if job.needs.is_once:
+            names.append(keys.pushed(job.jid))
     return Call(PUSH_DEBOUNCED, names, arguments).command, [job.jid for job in jobs]
 
 

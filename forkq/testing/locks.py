@@ -1,8 +1,11 @@
-"""The locks of unique jobs in a test without Redis."""
+"""The locks of unique jobs in a test without Redis, and what was pushed once."""
 
 from __future__ import annotations
 
-from ..features.unique.parts import Lock, lock_in
+from math import inf
+
+from ..features.once.parts import KNOWN_FOR
+from ..features.unique.parts import Lock, Unique, lock_in
 from ..features.ways import BY_NAME
 from ..store.route import EncodedJob
 from ..wire.lease import UnitOfWork
@@ -12,16 +15,31 @@ from ..wire.times import now
 
 
 class Locks:
-    """Who has which lock, and until when: what the scripts keep in Redis."""
+    """Who has which lock, and until when, and which jobs were pushed once: what the scripts keep in
+    Redis."""
 
     def __init__(self) -> None:
         self._held: dict[str, tuple[str, float]] = {}
+        self._pushed: dict[str, float] = {}
 
     def take(self, job: EncodedJob, at: float, duplicates: dict[str, str]) -> bool:
-        """Whether the job may be pushed at ``at``: it has no lock, or gets it. If not,
-        ``duplicates`` has who has it."""
-        unique = job.needs and job.needs.unique
-        if unique is None or unique.kind in ("n", "d"):  # for the latter see Recorder.add
+        """Whether the job is pushed at ``at``: it was not pushed before, and has no lock, or gets
+        it. If another job has that, ``duplicates`` has which one."""
+        needs = job.needs
+        if needs is None:
+            return True
+        if needs.is_once and self._pushed.get(job.jid, -inf) > at:
+            return False
+        if not needs.gives_way and not self._take_lock(job, needs.unique, at, duplicates):
+            return False  # for what gives way see Recorder.add
+        if needs.is_once:
+            self._pushed[job.jid] = at + KNOWN_FOR
+        return True
+
+    def _take_lock(
+        self, job: EncodedJob, unique: Unique | None, at: float, duplicates: dict[str, str]
+    ) -> bool:
+        if unique is None:
             return True
         holder, until = self._held.get(job.lock, ("", 0.0))
         if holder not in ("", job.jid) and until > at:

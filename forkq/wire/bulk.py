@@ -46,6 +46,21 @@ def rows_of(job: Payload) -> tuple[list[list[Any]], list[Any]]:
     return lists, [moments] * len(lists)
 
 
+def jids_of(job: Payload, count: int) -> list[str] | None:
+    """The jids that a bulk push of ``count`` jobs was given, one for each; None if it was given
+    none. Raises InvalidJob."""
+    given = job.get("jid")
+    if given is None:
+        return None
+    jids = [given] if type(given) is str and count == 1 else given
+    if not isinstance(jids, list | tuple) or len(jids) != count:
+        raise InvalidJob(
+            f"job {shown(job.get('class'))}: `jid` of a bulk push is {shown(given)}; pass a list "
+            f"with one for each of the {count:,} argument lists (Client.push_bulk), or leave it out"
+        )
+    return list(jids)
+
+
 def row_encoder(
     job: Payload, marks: tuple[bytes, bytes] | None = None
 ) -> Callable[[list[Any], str, str], bytes]:

@@ -137,6 +137,11 @@ class Keys(msgspec.Struct, frozen=True):
         job (store/scripts/ticket.lua)."""
         return f"{self.prefix}forkq:unique:{digest}"
 
+    def pushed(self, jid: str) -> str:
+        """String, a day: the job ``jid`` was pushed (``once``). It has the jid of another job if
+        that had the lock, and this one is to be pushed if that is gone."""
+        return f"{self.prefix}forkq:pushed:{jid}"
+
     def iteration(self, jid: str) -> str:
         """Hash, expiring: how far that iterable job has come, in Sidekiq's form
         (features/iterable/parts.py)."""

@@ -225,6 +225,11 @@ class JobOptions(TypedDict, total=False):
         "Seconds, or a timedelta, after the first of these pushes at which it runs at the latest.",
         "ten times `debounce`", _LONGEST_QUIET, "forkq.needs.debounce_max",
     )]
+    once: Annotated[bool, Option(
+        "Whether a second push of the same jid within a day pushes nothing, so that a push may be "
+        "sent again ([once](unique.md#once)).",
+        "`False`", _FLAG, "forkq.needs.once",
+    )]
     secret: Annotated[bool, Option(
         "Whether `forkq.api`, and the pages and commands that use it, show `***` for each "
         "argument.",
@@ -404,13 +409,19 @@ def check_shape(job: Payload) -> None:
     # Each push comes here: no call of a function in Python where all is well.
     if type(queue) is not str or _is_queue_name(queue) is None:
         raise OPTIONS["queue"].refusal(name, "queue", queue)
-    if "jid" in job and (type(job["jid"]) is not str or not job["jid"]):
-        raise _wrong(name, "jid", job["jid"], "a string")
+    if "jid" in job:
+        check_jid(name, job["jid"])
     retry = job.get("retry", True)
     if type(retry) is not bool and (type(retry) is not int or retry < 0):
         raise OPTIONS["retry"].refusal(name, "retry", retry)
     if not _USUAL.issuperset(job):
         _check_options(job, name)
+
+
+def check_jid(name: str, jid: object) -> None:
+    """Raises InvalidJob, about the job ``name``, for what is no jid."""
+    if type(jid) is not str or not jid:
+        raise _wrong(name, "jid", jid, "a string")
 
 
 def _check_options(job: Payload, name: str) -> None:

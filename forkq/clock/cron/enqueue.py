@@ -48,10 +48,12 @@ Reply: TypeAlias = "tuple[bytes, bytes]"
 
 
 class _Lock(NamedTuple):
-    """What a tick needs to know of a job with a lock: the ``digest`` in its name, and how many
-    seconds after its due time the job expires, if it is debounced (0: it does not)."""
+    """What a tick needs to know of a job with a lock: the ``digest`` in the name of that, the
+    ``name`` of its class, and how many seconds after its due time the job expires, if it is
+    debounced (0: it does not)."""
 
     digest: str
+    name: str
     unique: Unique
     expires_in: float
 
@@ -218,10 +220,10 @@ class CronEnqueuer:
         ]
         more: list[object] = [line, history.KEEP, history.EXPIRES, *pushed, refusal]
         if lock is not None:
-            digest, unique, expires_in = lock
+            digest, name, unique, expires_in = lock
             keys += (self._keys.totals("ends"), self._keys.unique(digest), self._keys.doubted)
             keys += (self._keys.tickets, self._keys.schedule, self._keys.retry)
-            more += (unique.name, unique.seconds, unique.kind)
+            more += (name, unique.seconds, unique.kind)
             more += (*unique.debounce, expires_in) if unique.debounce is not None else ()
         outcome, detail = self._connection.script(CRON_TICK, keys, (entry.name, tick, *more))
         return outcome, detail
@@ -257,7 +259,7 @@ def _payload(
     payload = dumps(made)
     if needs is None or needs.unique is None:
         return stamped(payload, needs, at), None
-    lock = _Lock(digest, needs.unique, needs.expires_in)
+    lock = _Lock(digest, needs.name, needs.unique, needs.expires_in)
     return payload if needs.debounce else stamped(payload, needs, at), lock
 
 

@@ -152,19 +152,13 @@ def while_running(keys: Keys, needs: Mapping[str, Any], job: Marked) -> tuple[Ef
 
 class Unique(NamedTuple):
     """What a push needs to know of unique jobs, beside the digest in the name of a lock: for how
-    many ``seconds`` a job has it, its class, what to do if another job has it, and ``until`` when
-    it has it. ``debounce``: when a debounced job is due."""
+    many ``seconds`` a job has it, what to do if another job has it, and ``until`` when it has it.
+    ``debounce``: when a debounced job is due."""
 
     seconds: float
-    name: str
     on_duplicate: OnDuplicate
     until: Until
     debounce: Debounce | None = None
-
-    @property
-    def arguments(self) -> tuple[object, ...]:
-        """What push.lua is told of it."""
-        return self.name, self.seconds, self.kind
 
     @property
     def kind(self) -> str:
@@ -216,7 +210,7 @@ def ask(job: Payload, needs: dict[str, Any], definition: Definition | None) -> A
     if (lock := lock_in(needs)) is None:
         return None
     how = tickets.kind_of(lock.kind) or how
-    unique = Unique(lock.held_for, name, how, lock.until, lock.debounce)
+    unique = Unique(lock.held_for, how, lock.until, lock.debounce)
     return Asked(unique, lock.digest, digest)
 
 

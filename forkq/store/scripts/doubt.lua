@@ -4,7 +4,7 @@ local MOST_DOUBTED, LARGEST_NOTED, NOTED_FOR = 1000, 65536, 86400000
 
 -- Notes the push if nothing has confirmed the lock for a minute: the leader looks for the job that has it
 -- (clock/doubted_locks.py). If that is gone, it pushes this job, the newest one noted. Without a payload it
--- only frees the lock.
+-- only frees the lock. Returns true if the job may be pushed so.
 local function note_if_doubted(notes, lock, at, payload)
   local sure = tonumber(redis.pcall('HGET', lock, 'sure') or 0)
   if sure and sure >= now_in_ms() then return end
@@ -15,4 +15,5 @@ local function note_if_doubted(notes, lock, at, payload)
   if is_noted and not is_kept then return end
   redis.pcall('HSET', notes, digest, is_kept and at .. ' ' .. payload or '')
   redis.pcall('PEXPIRE', notes, NOTED_FOR)
+  return is_kept
 end

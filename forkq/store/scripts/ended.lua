@@ -11,3 +11,12 @@ local function count_end(totals, outcome, class)
   end
   return redis.pcall('HINCRBY', totals, class .. '|' .. outcome, 1)
 end
+
+-- Counts what is not pushed. What a server knows that has lost its role, or its replicas, is as old as that: returns
+-- its refusal, which counts. Else nothing.
+local function count_or_refuse(totals, outcome, class)
+  local reply = count_end(totals, outcome, class)
+  local refusal = type(reply) == 'table' and reply.err
+  local is_old = refusal and (refusal:find('READONLY', 1, true) or refusal:find('NOREPLICAS', 1, true))
+  return is_old and { err = refusal } or nil
+end

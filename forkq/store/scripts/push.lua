@@ -1,24 +1,27 @@
 -- Pushes marked jobs: each to its queue, or to the schedule.
 --
 -- KEYS  [1] the set of queue names   [2] the schedule   [3] the queues with marked jobs
---       [4] how jobs have ended   [5 ..] the list of each queue   then the locks of unique jobs, and
---       the pushes that have met a doubted lock, if there is a unique job
+--       [4] how jobs have ended   [5 ..] of each group: the list of its queue, what is known of its jids (once.lua),
+--       and the locks of its jobs   and last the pushes that have met a doubted lock, if there is a unique job
 -- ARGV  per group of jobs that differ in what follows for each job only: how many they are; the number of
 --       the key that they go to; the name of their queue; how many seconds from now they expire ('': their
---       payloads have no placeholder); when they expire, epoch seconds ('+inf' if that is not known, or never); the
---       number of the key before their locks, one for each ('': none); their class, for how many seconds they
---       have their locks from their due time on, and a letter: 'e' if the locks outlast the jobs, 'f' if a job
---       that is not pushed is not to be pushed later either (doubt.lua), else 'p'
---       then per job: its payload; in the schedule when it is due, epoch seconds; with a lock its jid
--- Returns 1 if all was done; else 1 if the names of the queues are noted, then 1 for each job; in the place
---         of either the error of the refusal. For a job that is not pushed, since another one has its lock,
---         the jid of that one.
+--       payloads have no placeholder); when they expire, epoch seconds ('+inf' if that is not known, or never; '': they
+--       are not marked); the number of the key before their locks, one for each ('': none); their class, for how many
+--       seconds they have their locks from their due time on, and a letter: 'e' if the locks outlast the jobs, 'f' if a
+--       job that is not pushed is not to be pushed later either (doubt.lua), else 'p'; the number of the key before
+--       what is known of their jids, one for each ('': each push pushes a job)
+--       then per job: its payload; in the schedule when it is due, epoch seconds; its jid, if it has a lock or may be
+--       known
+-- Returns 1 if all was done; else 1 if the names of the queues are noted, then 1 for each job, or 2 if it was pushed
+--         before; in the place of either the error of the refusal. For a job that is not pushed, since another
+--         one has its lock, the jid of that one.
 --
 -- The placeholder, a byte that no JSON text has, gives way to the moment in Redis's time.
 
 --- @include "ended"
 --- @include "lock"
 --- @include "doubt"
+--- @include "once"
 
 local MOMENT, SCHEDULE = '\1', '2'
 local unpack = table.unpack or unpack -- Lua 5.4 has the former
@@ -36,13 +39,12 @@ local function push(list, queue, first, batch)
     if is_error(reply) then replies[1], is_done = reply, false end
   end
   local reply = redis.pcall('LPUSH', list, unpack(batch))
-  if not is_error(reply) then redis.pcall('ZADD', KEYS[3], 'LT', first, queue) end
+  if not is_error(reply) and first ~= '' then redis.pcall('ZADD', KEYS[3], 'LT', first, queue) end
   return reply
 end
 
--- The jid of the other job that has the lock; nothing if the job may be pushed, and `taken` has its lock then.
--- A lock that holds another type is left out. What a server says of locks that has lost its role, or its
--- replicas, is as old as that: its refusal counts.
+-- The jid of the other job that has the lock, and true if this one may be pushed later; or an error reply. Nothing if it
+-- may be pushed now, and `taken` has its lock then. A lock that holds another type is left out.
 local function look_at_lock(taken, lock, jid, class, at, payload)
   local holder = taken[lock] or holder_of(lock)
   if is_error(holder) then
@@ -50,12 +52,9 @@ local function look_at_lock(taken, lock, jid, class, at, payload)
     return nil
   end
   if holder ~= '' and holder ~= jid then
-    local refusal = is_error(count_end(KEYS[4], 'duplicate', class))
-    if refusal and (refusal:find('READONLY', 1, true) or refusal:find('NOREPLICAS', 1, true)) then
-      return { err = refusal }
-    end
-    if not taken[lock] then note_if_doubted(KEYS[#KEYS], lock, at or '', payload) end
-    return holder
+    local refusal = count_or_refuse(KEYS[4], 'duplicate', class)
+    if refusal then return refusal end
+    return holder, not taken[lock] and note_if_doubted(KEYS[#KEYS], lock, at or '', payload)
   end
   taken[lock] = jid
   taken[#taken + 1] = { lock, jid, holder == '', at }
@@ -69,42 +68,65 @@ local function take_locks(taken, class, seconds, letter)
   end
 end
 
--- Pushes the group whose arguments begin there. Returns where those of the next one begin.
-local function push_group(i)
-  local count, key, queue, after, first, locks, class, seconds, letter = unpack(ARGV, i, i + 8)
-  local moment = after ~= '' and string.format('%.6f', started / 1000 + after)
-  local batch, places, taken = {}, {}, {}
-  i = i + 9
-  for number = 1, count do
-    local payload, at, holder = ARGV[i], nil, nil
+-- The reply for a job that is not pushed now; nothing if it is.
+local function look(group, number, payload, at, jid)
+  local push_key = group.known and KEYS[group.known + number]
+  local known = push_key and known_push(push_key, group.new, KEYS[4], group.class)
+  if known then return known end
+  if group.locks then
+    local kept = group.letter ~= 'f' and payload
+    local lock = KEYS[group.locks + number]
+    local holder, is_noted = look_at_lock(group.taken, lock, jid, group.class, at, kept)
+    if is_noted and push_key then note_push(push_key, holder) end
+    if holder then return holder end
+  end
+  if push_key then group.new[push_key], group.new[#group.new + 1] = true, push_key end
+end
+
+-- Reads the jobs of the group, which begin there, and looks whether they are pushed. Returns where those of the
+-- next group begin, and what is pushed: for LPUSH or ZADD, and the places of the replies about that.
+local function read_jobs(group, i, moment)
+  local batch, places = {}, {}
+  for number = 1, group.count do
+    local payload, at, jid = ARGV[i], nil, nil
     if moment then payload = payload:gsub(MOMENT, moment) end
-    if key == SCHEDULE then i, at = i + 1, ARGV[i + 1] end
-    if locks ~= '' then
-      i = i + 1
-      holder = look_at_lock(taken, KEYS[locks + number], ARGV[i], class, at, letter ~= 'f' and payload)
-    end
+    if group.is_scheduled then i, at = i + 1, ARGV[i + 1] end
+    if group.looks then i, jid = i + 1, ARGV[i + 1] end
     i = i + 1
-    replies[#replies + 1] = holder or 1
-    if holder then
+    local reply = group.looks and look(group, number, payload, at, jid)
+    replies[#replies + 1] = reply or 1
+    if reply then
       is_done = false
     else
       if at then batch[#batch + 1] = at end
       batch[#batch + 1], places[#places + 1] = payload, #replies
     end
   end
-  if #places == 0 then return i end
+  return i, batch, places
+end
+
+-- Pushes the group whose arguments begin there. Returns where those of the next one begin.
+local function push_group(i)
+  local count, key, queue, after, first, locks, class, seconds, letter, known = unpack(ARGV, i, i + 9)
+  local moment = after ~= '' and string.format('%.6f', started / 1000 + after)
+  local group = { count = count, class = class, letter = letter, taken = {}, new = {} }
+  group.locks, group.known = locks ~= '' and locks, known ~= '' and known
+  group.looks, group.is_scheduled = group.locks or group.known, key == SCHEDULE
+  local next_one, batch, places = read_jobs(group, i + 10, moment)
+  if #places == 0 then return next_one end
   local reply
-  if key == SCHEDULE then
+  if group.is_scheduled then
     reply = redis.pcall('ZADD', KEYS[tonumber(key)], unpack(batch))
   else
     reply = push(KEYS[tonumber(key)], queue, moment or first, batch)
   end
   if is_error(reply) then
     for _, place in ipairs(places) do replies[place], is_done = reply, false end
-  elseif #taken > 0 then
-    take_locks(taken, class, seconds, letter)
+    return next_one
   end
-  return i
+  take_locks(group.taken, class, seconds, letter)
+  for _, push_key in ipairs(group.new) do note_push(push_key) end
+  return next_one
 end
 
 local i = 1

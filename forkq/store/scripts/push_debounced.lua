@@ -1,10 +1,11 @@
 -- Pushes debounced jobs: each to the schedule, in the place of the one before it that waits there.
 --
--- KEYS  [1] the schedule   [2] how jobs have ended   then the lock of each job
+-- KEYS  [1] the schedule   [2] how jobs have ended   then the lock of each job   then what is
+--       known of its jid (once.lua), of each that may be known
 -- ARGV  per job: its payload, its jid, its class, how many seconds after this push it is due, and how many
 --       after the first of the pushes at the latest; how many seconds after its due time it expires (0: its
---       payload has no placeholder)
--- Returns 1, then 1 for each job; in the place of the latter the error of the refusal.
+--       payload has no placeholder); the number of the key before what is known of its jid ('': nothing)
+-- Returns 1, then 1 for each job, or 2 if it was pushed before; in the place of the latter the error of the refusal.
 --
 -- In a full server the first write, to the schedule, is refused, and the job before stays.
 
@@ -13,11 +14,19 @@ local unpack = table.unpack or unpack -- Lua 5.4 has the former
 --- @include "ended"
 --- @include "lock"
 --- @include "debounce"
+--- @include "once"
+
+local function push(i, lock)
+  local payload, jid, class, after, most, expires_in, known = unpack(ARGV, i, i + 6)
+  local push_key = known ~= '' and KEYS[known + 1]
+  local reply = push_key and known_push(push_key, {}, KEYS[2], class)
+  if reply then return reply end
+  local job = { payload = payload, jid = jid, class = class, after = after, most = most, expires_in = expires_in }
+  reply = push_debounced(KEYS[1], KEYS[2], lock, job)
+  if push_key and reply == 1 then note_push(push_key) end
+  return reply
+end
 
 local replies = { 1 }
-for i = 1, #ARGV, 6 do
-  local payload, jid, class, after, most, expires_in = unpack(ARGV, i, i + 5)
-  local job = { payload = payload, jid = jid, class = class, after = after, most = most, expires_in = expires_in }
-  replies[#replies + 1] = push_debounced(KEYS[1], KEYS[2], KEYS[3 + (i - 1) / 6], job)
-end
+for i = 1, #ARGV, 7 do replies[#replies + 1] = push(i, KEYS[3 + (i - 1) / 7]) end
 return replies

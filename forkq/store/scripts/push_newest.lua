@@ -2,18 +2,19 @@
 --
 -- KEYS  [1] the set of queue names   [2] the schedule   [3] the retry set   [4] the queues with marked jobs
 --       [5] how jobs have ended   [6] the locks with a newest job   [7] the pushes that have met a doubted lock
---       then per job: the list of its queue, its lock
+--       then per job: the list of its queue, its lock, and what is known of its jid (once.lua), if it may be known
 -- ARGV  per job: the number of the key of its lock; its queue; when it is due, epoch seconds ('' for now);
 --       how many seconds from now it expires (0: its payload has no placeholder); its payload, its jid, its
---       class, and for how many seconds it has the lock from its due time on
--- Returns 1 if the names of the queues are noted, then 1 for each job; in the place of either the error of the
---         refusal.
+--       class, for how many seconds it has the lock from its due time on, and 1 if its jid may be known (else 0)
+-- Returns 1 if the names of the queues are noted, then 1 for each job, or 2 if it was pushed before; in the place of
+--         either the error of the refusal.
 --
 -- The placeholder, a byte that no JSON text has, gives way to the moment in Redis's time.
 
 local unpack = table.unpack or unpack -- Lua 5.4 has the former
 
 --- @include "ticket_push"
+--- @include "once"
 
 local MOMENT = '\1'
 local replies, named = { 1 }, {}
@@ -36,9 +37,12 @@ local function adder(list)
   end
 end
 
-for i = 1, #ARGV, 8 do
+local function push(i)
   local list, lock = KEYS[ARGV[i] - 1], KEYS[tonumber(ARGV[i])]
-  local queue, at, expires_in, payload, jid, class, seconds = unpack(ARGV, i + 1, i + 7)
+  local queue, at, expires_in, payload, jid, class, seconds, may_be_known = unpack(ARGV, i + 1, i + 8)
+  local push_key = may_be_known == '1' and KEYS[ARGV[i] + 1]
+  local known = push_key and known_push(push_key, {}, KEYS[5], class)
+  if known then return known end
   local now = now_in_ms() / 1000
   if expires_in ~= '0' then payload = payload:gsub(MOMENT, string.format('%.6f', now + expires_in)) end
   local delay = math.max(0, (tonumber(at) or now) - now)
@@ -46,6 +50,10 @@ for i = 1, #ARGV, 8 do
     milliseconds = 1000 * (delay + seconds) }
   local place = { lock = lock, index = KEYS[6], schedule = KEYS[2], retry = KEYS[3], totals = KEYS[5] }
   place.doubted = KEYS[7]
-  replies[#replies + 1] = push_newest(place, job, adder(list))
+  local reply = push_newest(place, job, adder(list))
+  if reply == 1 and push_key then note_push(push_key) end
+  return reply
 end
+
+for i = 1, #ARGV, 9 do replies[#replies + 1] = push(i) end
 return replies

@@ -92,7 +92,7 @@ def test_what_a_replica_refuses_is_sent_once_more_and_nothing_else_twice() -> No
 
 
 def test_what_a_replica_calls_a_duplicate_may_be_none_on_the_next_master() -> None:
-    needs = PushNeeds(unique=Unique(60.0, "Mail", "skip", "end"))
+    needs = PushNeeds(unique=Unique(60.0, "skip", "end"), name="Mail")
     unique = [EncodedJob(jid, "mail", None, b"{}", 0, needs, jid) for jid in "ab"]
     push = Push(unique, KEYS)
     push.next_step()

@@ -1,0 +1,1 @@
+"""Jobs whose push may be sent again: ``once``."""
