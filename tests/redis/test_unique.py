@@ -95,7 +95,7 @@ def test_a_second_push_is_a_duplicate_until_the_first_has_ended(
 def test_on_duplicate_says_what_the_push_does(client: forkq.Client, redis: Redis) -> None:
     jid = index().perform_async(7)
     assert index(on_duplicate="return").perform_async(7) == jid
-    with pytest.raises(forkq.Duplicate, match=f"{jid} with the same arguments") as raised:
+    with pytest.raises(forkq.Duplicate, match=f"{jid} has the lock of its arguments") as raised:
         index(on_duplicate="raise").perform_async(7)
     assert raised.value.jid == jid
     assert redis.llen(QUEUE) == 1
