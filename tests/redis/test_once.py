@@ -149,7 +149,8 @@ def test_also_after_the_job_has_ended(
     forkq.job(name="Mail")(ran.append)
     client.push(job(**KINDS[kind]))
     if kind == "debounced":
-        api.ScheduledSet().find(JID).add_to_queue()
+        [waiting] = api.ScheduledSet()
+        waiting.add_to_queue()
     with InProcessChild(redis_server.url):
         wait_until(lambda: ran and not redis.exists("{queue:default}:inflight"), what="the end")
     assert client.push(job(**KINDS[kind])) == JID
