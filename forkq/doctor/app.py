@@ -19,6 +19,12 @@ def app(config: Config, report: AppReport | None) -> Finding:
     if report.error:
         what, remedy = f"{named} cannot be imported: {report.error}", "`forkq start` shows where"
         return Finding("fail", "app", what, "children cannot boot", remedy)
+    is_async = [capsule.name for capsule in config.capsules if capsule.is_async]
+    if is_async and report.with_call:
+        what = f"the capsule {is_async[0]!r} is async, and its jobs cannot run inside the "
+        what += f"middleware {listed(report.with_call)}, which takes `call`"
+        remedy = "write it as a generator function of (job) that yields once"
+        return Finding("fail", "app", what, "children cannot boot", remedy)
     return Finding("ok", "app", f"{named} can be imported; jobs: {len(report.jobs)}")
 
 

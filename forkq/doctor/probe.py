@@ -18,7 +18,7 @@ from typing import NoReturn
 
 import msgspec
 
-from .. import registry
+from .. import middleware, registry
 from ..config.config import Config
 from ..errors import ForkqError
 from ..runtime.app_frames import place_in_app
@@ -35,7 +35,8 @@ class AppReport(msgspec.Struct, frozen=True):
     """``error`` is why the app cannot be imported, "" if it can. ``resident`` are the bytes of
     memory that a process with the app takes; 0 if it cannot be imported. ``cron_error`` is why no
     child can publish the periodic jobs, "" if one can; ``cron_unknown`` are the names of those
-    whose job the app has not registered."""
+    whose job the app has not registered; ``with_call`` those of server middleware that cannot be
+    around a coroutine."""
 
     error: str = ""
     jobs: tuple[str, ...] = ()
@@ -44,6 +45,7 @@ class AppReport(msgspec.Struct, frozen=True):
     resident: int = 0
     cron_error: str = ""
     cron_unknown: tuple[str, ...] = ()
+    with_call: tuple[str, ...] = ()
 
 
 def import_app(config: Config) -> AppReport:
@@ -115,7 +117,8 @@ def _examine(config: Config) -> AppReport:
     jobs, size = tuple(registry.names()), resident(os.getpid())
     wrong, unknown = faults_of_periodic_jobs(config)
     cron_error = "" if wrong is None else message(wrong, _LONGEST_MESSAGE)
-    return AppReport("", jobs, threads, sockets, size, cron_error, unknown)
+    with_call = tuple(middleware.server.with_call())
+    return AppReport("", jobs, threads, sockets, size, cron_error, unknown, with_call)
 
 
 def _read(fd: int, deadline: float) -> bytes | None:

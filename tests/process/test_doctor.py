@@ -161,6 +161,21 @@ def test_an_app_that_cannot_be_imported_fails(folder: ForkqTree, own_server: Ser
     assert (found["classes"]["checked"], found["preload"]["checked"]) == (False, False)
 
 
+def test_middleware_that_no_coroutine_can_have_fails(folder: ForkqTree, own_server: Server) -> None:
+    """It passes beside capsules of threads."""
+    with (folder.cwd / "jobs.py").open("a") as app:
+        app.write(
+            "import forkq\n@forkq.middleware.server.append\ndef old(job, call): return call()\n"
+        )
+    passed = doctor(folder, own_server.url, "--json")
+    assert findings(passed)["app"]["level"] == "ok"
+    (folder.cwd / "forkq.toml").write_text('[capsules.io]\nkind = "async"\nqueues = ["*"]\n')
+    failed = doctor(folder, own_server.url, "--json")
+    assert (failed.returncode, findings(failed)["app"]["level"]) == (1, "fail")
+    what = "the capsule 'io' is async, and its jobs cannot run inside the middleware"
+    assert findings(failed)["app"]["what"].startswith(what)
+
+
 def test_names_of_others_control_no_terminal(
     folder: ForkqTree, redis_server: Server, redis: Redis
 ) -> None:
