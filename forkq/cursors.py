@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
-from .errors import InvalidJob, shown
+from .errors import InvalidJob, a_type, shown
 from .features.iterable.parts import written
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def _key_in(cursor: Any, key: Any) -> Any:
         return msgspec.convert(cursor, kind, strict=False)
     except msgspec.ValidationError:
         raise InvalidJob(
-            f"the cursor {shown(cursor)} is no key of {key}, which is a {kind.__name__}"
+            f"the cursor {shown(cursor)} is no key of {key}, which is {a_type(kind)}"
         ) from None
 
 

@@ -405,6 +405,11 @@ def shown(value: object) -> str:
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
 
 
+def a_type(kind: type) -> str:
+    """The name of ``kind`` with its article: "an int", "a UUID"."""
+    return f"{'an' if kind.__name__[0] in 'aeiouAEIO' else 'a'} {kind.__name__}"
+
+
 def no_such_shard(name: str, names: Sequence[str]) -> ConfigError:
     """The error for a shard that is none of ``names``, those of the configuration."""
     if not names:

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, Final
 
 from . import registry
-from .errors import Cancelled, InvalidJob
+from .errors import Cancelled, InvalidJob, a_type
 from .iteration import IterationRun
 from .job import Job, is_static, parameters_of
 from .push import Parameters
@@ -146,7 +146,7 @@ class IterableJob(Job):
         if type(given) is tuple and len(given) == 2:
             return given
         raise InvalidJob(
-            f"{type(self).__qualname__}.build_enumerator gives a {type(given).__name__}, not a "
+            f"{type(self).__qualname__}.build_enumerator gives {a_type(type(given))}, not a "
             "pair (item, cursor)"
         )
 

@@ -231,7 +231,7 @@ def _cancellation_text(jid: str, found: Cancellation) -> str:
     if found == "asked":
         return "runs still: it ends at its next line, or await; --force ends its child, too"
     if found == "pending":
-        return "is cancelled, but no leader has looked for it yet: does a `forkq start` run?"
+        return "is cancelled, but no leader has looked for it yet: does a tree run?"
     return f"neither waits nor runs: {why_nowhere(jid)}, or it is dead"
 
 

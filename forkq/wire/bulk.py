@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator, Sized
 from contextlib import contextmanager
 from typing import Any, Final
 
-from ..errors import InvalidJob, shown
+from ..errors import InvalidJob, a_type, shown
 from .payload import KEY, UNWRITABLE, Payload, dumps, encode
 
 _BULK: Final = "a bulk push takes args=[[...], [...]], a list of argument lists"
@@ -27,7 +27,7 @@ def rows_of(job: Payload) -> tuple[list[list[Any]], list[Any]]:
     """The argument lists of a bulk push, and ``at`` for each of them. Raises InvalidJob."""
     rows = job.get("args")
     if not isinstance(rows, list | tuple):
-        raise InvalidJob(f"job {shown(job.get('class'))}: {_BULK}, not a {type(rows).__name__}")
+        raise InvalidJob(f"job {shown(job.get('class'))}: {_BULK}, not {a_type(type(rows))}")
     lists: list[list[Any]] = []
     with in_row(lists):
         for row in rows:

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from ..errors import InvalidJob, MalformedPayload, shown
+from ..errors import InvalidJob, MalformedPayload, a_type, shown
 
 Payload: TypeAlias = "dict[str, Any]"
 
@@ -308,5 +308,5 @@ def _why_unwritable(value: Any, path: str, error: BaseException) -> str:
             f"{path} is a number of about {digits:,} digits, and Python writes and reads no more "
             f"than {sys.get_int_max_str_digits():,}; pass hex(value)"
         )
-    kind, remedy = type(value).__name__, what_to_pass(value)
-    return f"{path} is a {kind}, which cannot be written ({error}); {remedy}"
+    kind, remedy = a_type(type(value)), what_to_pass(value)
+    return f"{path} is {kind}, which cannot be written ({error}); {remedy}"

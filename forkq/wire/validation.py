@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, TypedDict, get_typ
 
 import msgspec
 
-from ..errors import InvalidJob, callers_level, shown
+from ..errors import InvalidJob, a_type, callers_level, shown
 from .payload import DEEPEST, DEFAULT_QUEUE, Payload, what_to_pass
 from .times import LONGEST_SECONDS, Backoff, in_seconds, is_backoff, stored_backoff
 
@@ -403,8 +403,8 @@ def check_shape(job: Payload) -> None:
     if type(name) is not str or not name:
         raise InvalidJob(f"a job needs a name: `class` is {shown(name)}; pass a non-empty string")
     if type(job.get("args")) is not list:  # its value may be a secret, and is not shown
-        kind = type(job.get("args")).__name__
-        raise InvalidJob(f"job {name!r}: `args` is a {kind}; pass a list")
+        kind = a_type(type(job.get("args")))
+        raise InvalidJob(f"job {name!r}: `args` is {kind}; pass a list")
     queue = job.get("queue", DEFAULT_QUEUE)
     # Each push comes here: no call of a function in Python where all is well.
     if type(queue) is not str or _is_queue_name(queue) is None:
@@ -463,7 +463,7 @@ def _first_foreign_value(value: Any, path: str = "args", left: int = DEEPEST) ->
         if odd is not None:
             return f"{path} has the key {shown(odd)} ({type(odd).__name__}); pass a string as key"
         return _first_foreign(((f"{path}[{key!r}]", item) for key, item in value.items()), left)
-    return f"{path} is a {kind.__name__}, which JSON does not know; {what_to_pass(value)}"
+    return f"{path} is {a_type(kind)}, which JSON does not know; {what_to_pass(value)}"
 
 
 def _first_foreign(items: Any, left: int) -> str | None:

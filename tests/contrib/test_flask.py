@@ -134,7 +134,7 @@ def test_without_a_key_the_file_counts_and_both_are_refused() -> None:
     [
         ({"FORKQ": {"redis": {"ulr": "x"}}}, r"FORKQ in app.config: redis.ulr: unknown key.*url"),
         ({"FORKQ": {"forkq": {"timeout": "soon"}}}, "forkq.timeout: expected a number"),
-        ({"FORKQ": {"forkq": {"labels": [object()]}}}, r"forkq.labels\[0\]: a object is no value"),
+        ({"FORKQ": {"forkq": {"labels": [object()]}}}, r"forkq.labels\[0\]: an object is no value"),
         ({"FORKQ": "redis://"}, "expected a dict of tables"),
         ({"FORKQ": {"redis": "redis://"}}, "redis: expected a table"),
         ({"FORKQ": {"redis": 7}, "FORKQ_REDIS": "redis://"}, "redis: expected a table"),

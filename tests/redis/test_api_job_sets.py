@@ -188,7 +188,7 @@ def test_arguments_are_edited_in_place(redis: Redis) -> None:
     assert edited == one(RetrySet())
     assert one(RetrySet()).job == {**json.loads(failed("a")), "args": [1, {"x": None}]}
     assert entry.edit(args=[2]) is None  # these bytes are gone
-    with pytest.raises(InvalidJob, match="a object"):
+    with pytest.raises(InvalidJob, match="an object"):
         one(RetrySet()).edit(args=[object()])
 
 

@@ -42,7 +42,7 @@ def in_redis(redis: Redis, *queues: str) -> set[str]:
         ("\ud800", r"row 2400 \(the first is 0\): .*args\[0\] has half a surrogate"),
         ([1, {"a": 10**5000}], r"row 2400 .*args\[0\]\[1\]\['a'\] is a number of about 5,001"),
         ({1, 2}, r"row 2400 .*args\[0\] is a set"),
-        (object(), r"row 2400 .*args\[0\] is a object"),
+        (object(), r"row 2400 .*args\[0\] is an object"),
     ],
     ids=["surrogate", "digits", "set", "object"],
 )  # fmt: skip

@@ -401,7 +401,7 @@ def test_what_is_no_pair_is_named(redis: Redis, run: Callable[..., Any]) -> None
     run(lambda: redis.exists("retry"))
     raw = retried(redis)
     text = json.loads(raw)["error_message"]
-    assert "Bare.build_enumerator gives a int, not a pair (item, cursor)" in text
+    assert "Bare.build_enumerator gives an int, not a pair (item, cursor)" in text
 
 
 def test_definitions_that_cannot_work_are_refused() -> None:

@@ -10,7 +10,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error
 
 from ...config.load import load
-from ...errors import ConfigError
+from ...errors import ConfigError, a_type
 
 _KNOWN = ("FORKQ", "FORKQ_ON_COMMIT")
 
@@ -24,7 +24,7 @@ def check_settings(**_options: Any) -> list[CheckMessage]:
         found.append(Error(text, id="forkq.E002"))
     value = getattr(settings, "FORKQ_ON_COMMIT", False)
     if not isinstance(value, bool):
-        text = f"settings.FORKQ_ON_COMMIT: expected True or False, found a {type(value).__name__}"
+        text = f"settings.FORKQ_ON_COMMIT: expected True or False, found {a_type(type(value))}"
         found.append(Error(text, id="forkq.E003"))
     return found
 

@@ -16,7 +16,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.functional import Promise
 
 from ...config import provided
-from ...errors import CannotBoot, ConfigError
+from ...errors import CannotBoot, ConfigError, a_type
 from ...wire.printable import traceback_of
 
 APP: Final = "forkq.contrib.django.app"
@@ -43,7 +43,7 @@ def read() -> dict[str, Any]:
     """FORKQ as a file's document; empty if there is no such setting. Raises ConfigError."""
     found = _setting()
     if not isinstance(found, Mapping):
-        raise ConfigError(f"{_PLACE}: expected a dict, found a {type(found).__name__}")
+        raise ConfigError(f"{_PLACE}: expected a dict, found {a_type(type(found))}")
     document: dict[str, Any] = _plain(found, _PLACE)
     return document
 
@@ -109,11 +109,11 @@ def _plain(value: Any, place: str) -> Any:
     if isinstance(value, str | int | float):
         return value
     raise ConfigError(
-        f"{place}: expected a string, a number, a list or a dict, found a {type(value).__name__}"
+        f"{place}: expected a string, a number, a list or a dict, found {a_type(type(value))}"
     )
 
 
 def _key(key: Any, place: str) -> str:
     if not isinstance(key, str):
-        raise ConfigError(f"{place}: the key {key!r} is a {type(key).__name__}, not a string")
+        raise ConfigError(f"{place}: the key {key!r} is {a_type(type(key))}, not a string")
     return key

@@ -17,7 +17,7 @@ from forkq.config.config import Config
 from forkq.config.load import load
 from forkq.config.schema import KeyPath, shown_path
 from forkq.contrib.surround import surround
-from forkq.errors import ConfigError
+from forkq.errors import ConfigError, a_type
 
 APP: Final = "forkq.contrib.flask.app"  # what a child imports first
 PLACE: Final = "FORKQ in app.config"
@@ -96,7 +96,7 @@ def settings_of(app: Flask) -> dict[str, Any]:
             raise ConfigError(f"{key} in app.config: there is no such key, the nearest is {near}")
     given = app.config.get("FORKQ") or {}
     if not isinstance(given, Mapping):
-        raise ConfigError(f"{PLACE}: expected a dict of tables, found a {type(given).__name__}")
+        raise ConfigError(f"{PLACE}: expected a dict of tables, found {a_type(type(given))}")
     url, redis = app.config.get("FORKQ_REDIS"), given.get("redis") or {}
     if url is None or not isinstance(redis, Mapping):
         return dict(_plain(given, ()))
@@ -115,5 +115,5 @@ def _plain(value: Any, path: KeyPath) -> Any:
         return str(value)
     if not isinstance(value, str | int | float):
         where = f"{PLACE}: {shown_path(path)}"
-        raise ConfigError(f"{where}: a {type(value).__name__} is no value of a setting")
+        raise ConfigError(f"{where}: {a_type(type(value))} is no value of a setting")
     return value

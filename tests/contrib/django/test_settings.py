@@ -58,7 +58,7 @@ def test_the_project_is_loaded_before_other_apps(tmp_path: Path) -> None:
         ({"forkq": {"timout": 7}}, r"settings\.FORKQ: forkq\.timout: .* nearest .* forkq\.timeout"),
         ({"redis": {"url": None}}, r"settings\.FORKQ\['redis'\]\['url'\]: .* NoneType"),
         ({"forkq": {"labels": {"a"}}}, r"settings\.FORKQ\['forkq'\]\['labels'\]: .* a set"),
-        ({"forkq": {1: 2}}, r"settings\.FORKQ\['forkq'\]: the key 1 is a int"),
+        ({"forkq": {1: 2}}, r"settings\.FORKQ\['forkq'\]: the key 1 is an int"),
         ({"forkq": {"timeout": "x"}}, r"settings\.FORKQ: forkq\.timeout: expected a number"),
         ([("forkq", {})], r"settings\.FORKQ: expected a dict, found a list"),
     ],

@@ -114,7 +114,7 @@ def test_a_malformed_payload_says_why_without_showing_it() -> None:
         ),
         (nested(DEEP), "nested too deeply"),
         (10**5000, r"args\[0\] is a number of about 5,001 digits.*hex"),
-        ([object()], r"args\[0\]\[0\] is a object.*pass an id"),
+        ([object()], r"args\[0\]\[0\] is an object.*pass an id"),
     ],
     ids=["surrogate", "key", "deep", "big", "object"],
 )

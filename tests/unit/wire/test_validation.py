@@ -45,7 +45,7 @@ def test_a_foreign_type_is_refused_with_job_place_type_and_remedy(
     message = str(caught.value)
     assert "'MyJob'" in message
     assert "args[1]['deep'][1]" in message
-    assert f"a {kind}" in message
+    assert f"is {'an' if kind == 'object' else 'a'} {kind}, " in message
     assert remedy in message
 
 
