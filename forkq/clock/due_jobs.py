@@ -65,7 +65,10 @@ class DueJobMover(msgspec.Struct):
 
     def load(self, watch: bool) -> None:
         """Reads when the next jobs are due. With ``watch``, the server reports later changes of
-        either set. Raises ResponseError if the key of a set holds another type."""
+        either set. Raises ResponseError if the key of a set holds another type.
+
+        A batch that was found due stays: were it read anew, a set that changes all the time would
+        put off what is due for ever."""
         self._watch = watch
         commands: list[Command | Call] = []
         for due_set in self.sets:
@@ -75,7 +78,7 @@ class DueJobMover(msgspec.Struct):
         replies = checked(self.connection.exchange(commands))
         every = len(commands) // len(self.sets)
         for due_set, first in zip(self.sets, replies[every - 1 :: every], strict=True):
-            due_set.batch, due_set.later = (), float(first) if first else None
+            due_set.later = float(first) if first else None
 
     def next_due(self) -> float | None:
         """When the next job is due, epoch seconds, as far as is known; None if there is none."""

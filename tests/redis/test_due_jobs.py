@@ -279,6 +279,19 @@ def test_a_job_is_moved_only_if_it_is_still_there(mover: DueJobMover, redis: Red
     assert [found["jid"] for found in queued(redis)] == ["there"]
 
 
+@pytest.mark.parametrize("name", ["schedule", "retry"])
+def test_changes_of_the_set_do_not_put_off_what_is_due(
+    mover: DueJobMover, redis: Redis, name: str
+) -> None:
+    """A busy clock reads the sets anew before each step, since each has changed meanwhile."""
+    redis.zadd(name, {job(jid="due"): now() - 1})
+    for number in range(3):
+        redis.zadd(name, {job(jid=f"later{number}"): now() + 60})
+        mover.load(watch=False)
+        mover.work()
+    assert [found["jid"] for found in queued(redis)] == ["due"]
+
+
 def test_a_job_of_a_damaged_queue_waits_and_delays_no_other(
     mover: DueJobMover, redis: Redis
 ) -> None:
