@@ -76,8 +76,13 @@ class Recorder:
         quiet = job.needs and job.needs.debounce
         if quiet is None:
             return RecordedJob.of(stamped(job.payload, job.needs, at), job.at)
-        before = next((one for one in self._waiting if one.debounced == job.lock), None)
-        first = at if before is None else before.first
+        first = at
+        for place, before in enumerate(self._waiting):
+            if before.debounced == job.lock:
+                if at < before.first + quiet.most:
+                    first = before.first
+                else:  # it waits for no further pushes
+                    self._waiting[place] = replace(before, first=0.0)
         due = min(at + quiet.after, first + quiet.most)
         return replace(RecordedJob.of(stamped(job.payload, job.needs, due), due), first=first)
 

@@ -128,9 +128,20 @@ def test_it_runs_at_the_latest_after_debounce_max(client: forkq.Client, redis: R
     began = now()
     jid = job.perform_async(7, 2)
     assert abs(scheduled(redis)[jid] - (began + 200)) < 5
-    age_lock(redis, 1000)  # no clock has moved it in time
-    jid = job.perform_async(7, 3)
-    assert abs(scheduled(redis)[jid] - (began - 100)) < 5
+
+
+def test_what_is_beyond_debounce_max_is_not_put_off_any_more(
+    client: forkq.Client, redis: Redis
+) -> None:
+    """However late the clock is, and however many pushes follow: it finds the job that is due."""
+    job = index()
+    first = job.perform_async(7, 1)
+    age_lock(redis, 901)
+    second = job.perform_async(7, 2)
+    assert waiting(redis) == {first, second}
+    assert abs(scheduled(redis)[second] - (now() + 300)) < 5
+    third = job.perform_async(7, 3)
+    assert (waiting(redis), replaced(redis)) == ({first, third}, 1)
 
 
 def test_the_time_of_redis_counts(client: forkq.Client, redis: Redis) -> None:
@@ -453,10 +464,13 @@ def test_a_test_without_redis_knows_the_latest_time() -> None:
         for step in range(5):
             times.follow(began + 250 * step, steady())
             job.perform_async(7, step)
-        [one] = jobs
-        assert one.at is not None
-        assert abs(one.at - (began + 900)) < 5
-        assert abs(one.payload["expiry"] - (one.at + 60)) < 0.01
+        first, second = jobs  # the last push came when the first burst was over
+        assert (first.args, second.args) == ([7, 3], [7, 4])
+        assert first.at is not None
+        assert abs(first.at - (began + 900)) < 5
+        assert abs(first.payload["expiry"] - (first.at + 60)) < 0.01
+        job.perform_async(7, 5)
+        assert [one.args for one in jobs] == [[7, 3], [7, 5]]
 
 
 def test_inline_a_debounced_job_is_recorded() -> None:

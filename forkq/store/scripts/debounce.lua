@@ -24,16 +24,18 @@ local function score_of(set, member)
   return type(score) == 'string' and score
 end
 
--- Adds the job to the schedule, in the place of the one that waits there. One that was pushed before is not
--- pushed again. Returns 1 or an error reply.
+-- Adds the job to the schedule, in the place of the one that waits there. One that is beyond its latest time
+-- stays: however late the clock is, it finds that one. A job that was pushed before is not pushed again.
+-- Returns 1 or an error reply.
 local function push_debounced(schedule, totals, lock, job)
   local now, found = now_in_ms(), redis.pcall('HMGET', lock, 'jid', 'member', 'at')
   if found.err then count_end(totals, 'damaged', '(feature)') end
   local jid, member, first = found[1], found[2], tonumber(found[3] or '')
   if jid == job.jid then return 1 end
-  local is_replaced = score_of(schedule, member)
-  if not is_replaced or not first then first = now end
-  local latest = first + 1000 * job.most
+  local most = 1000 * job.most
+  local is_replaced = first and now < first + most and score_of(schedule, member)
+  if not is_replaced then first = now end
+  local latest = first + most
   local due = math.min(now + 1000 * job.after, latest)
   local moment = string.format('%.6f', due / 1000 + job.expires_in)
   local payload = job.payload:gsub(STAMP, moment)
