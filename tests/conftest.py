@@ -18,7 +18,7 @@ import forkq
 from forkq import middleware
 from forkq.current_job import leave_job, running_job
 from forkq.wire import times
-from tests.support import forked_workers, preloaded
+from tests.support import forked_workers, loops, preloaded
 from tests.support.leaks import OpenResources
 from tests.support.scheduling import MixedScheduling
 from tests.support.server import Server
@@ -83,6 +83,7 @@ def pytest_configure_node(node: Any) -> None:
 def pytest_sessionstart() -> None:
     """Imports and the collection make next to no garbage."""
     gc.disable()
+    loops.open_pipes()
 
 
 def pytest_collection_finish() -> None:

@@ -14,6 +14,7 @@ from forkq.store.connection import RedisConnection
 from tests.redis.proxy import Proxy
 from tests.redis.shell import Shell
 from tests.support.declared_keys import guard_all
+from tests.support.loops import LOOPS, Run, run_of
 from tests.support.server import Server
 
 guard_all()
@@ -61,3 +62,9 @@ def environment(
 @pytest.fixture
 def shell(capfd: pytest.CaptureFixture[str]) -> Shell:
     return Shell(capfd)
+
+
+@pytest.fixture(params=LOOPS)
+def run(request: pytest.FixtureRequest) -> Run:
+    """``asyncio.run``, and the same of uvloop where that is installed."""
+    return run_of(request.param)

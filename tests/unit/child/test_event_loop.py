@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import selectors
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 
 import forkq
+from forkq.child import event_loop
 from forkq.child.event_loop import EventLoop, JobTask, LoopDied
 from forkq.current_job import Reason, enter_job
 from forkq.errors import Cancelled, LeaseLost, Shutdown, TimeLimit
@@ -287,20 +289,51 @@ def test_the_loop_goes_on_whatever_a_job_does_to_it(
     assert "goes on" in log.events()[0]
 
 
-def test_jobs_of_a_loop_that_dies_fail_and_the_next_job_has_a_new_loop(loop: EventLoop) -> None:
+def test_jobs_of_a_loop_that_dies_fail_and_the_next_job_has_a_new_loop(
+    loop: EventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a job that closes all descriptors, since it wants to become a daemon. With uvloop that
+    is the end of the child."""
+    made: list[selectors.BaseSelector] = []
+
+    def new_loop() -> asyncio.AbstractEventLoop:
+        made.append(selectors.EpollSelector())
+        return asyncio.SelectorEventLoop(made[-1])
+
     async def kills() -> None:
-        """As a job that closes all descriptors, since it wants to become a daemon."""
-        running: Any = asyncio.get_running_loop()
-        os.close(running._selector.fileno())
+        epoll: Any = made[0]
+        os.close(epoll.fileno())
         await asyncio.sleep(PATIENCE)
 
-    async def lives() -> str:
-        return "lives"
+    monkeypatch.setattr(event_loop, "_new_loop", new_loop)
+    neighbour = Started(loop, lambda: asyncio.sleep(PATIENCE), 8)
+    assert isinstance(run(loop, kills).outcome, LoopDied)
+    assert isinstance(neighbour.end().outcome, LoopDied)
+    assert run(loop, lives).result == "lives"
+    assert len(made) == 2
+
+
+def test_a_loop_that_is_stopped_again_and_again_is_given_up(loop: EventLoop) -> None:
+    """It would use up the processor, and end no job."""
+
+    async def kills() -> None:
+        running = asyncio.get_running_loop()
+
+        def stop() -> None:
+            running.call_soon(stop)
+            running.stop()
+
+        stop()
+        await asyncio.sleep(PATIENCE)
 
     neighbour = Started(loop, lambda: asyncio.sleep(PATIENCE), 8)
     assert isinstance(run(loop, kills).outcome, LoopDied)
     assert isinstance(neighbour.end().outcome, LoopDied)
     assert run(loop, lives).result == "lives"
+
+
+async def lives() -> str:
+    return "lives"
 
 
 def test_what_a_dead_loop_has_left_is_closed_without_a_word() -> None:
