@@ -111,6 +111,7 @@ def fake() -> Scope[RecordedJobs]:
 def inline() -> Scope[RecordedJobs]:
     """A push performs its job at once, in the thread that pushes, and raises what the job raises.
 
+    An awaited push performs a coroutine in its own loop, and a ``def`` job in another thread.
     A job for later, and the retry of a job that failed, are recorded as under ``fake``.
     """
     return Scope(lambda: RecordedJobs(at_once=True))

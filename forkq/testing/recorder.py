@@ -6,6 +6,7 @@ import threading
 from bisect import insort
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from contextvars import copy_context
 from functools import partial
 from operator import is_
 from typing import Any
@@ -13,11 +14,13 @@ from typing import Any
 from ..features.cancel.parts import fields_about
 from ..features.iterable.parts import Iteration
 from ..features.marked import stamped
+from ..store.loop.in_thread import in_thread
 from ..store.route import EncodedJob, Wait
 from ..values import replace
 from ..wire.times import now
 from .fake_connection import FakeConnection
 from .locks import Locks
+from .loops import in_loop_of_test
 from .recorded_job import RecordedJob
 
 
@@ -49,12 +52,7 @@ class Recorder:
         """Records the jobs of a push, and performs those that are due if that is the mode. Returns
         that the replicas have them, if it was to wait for that. ``duplicates``: as a
         RedisChannel."""
-        fresh = self._taken(jobs, {} if duplicates is None else duplicates)
-        for job in fresh:
-            self.add(job)
-        for job in fresh if self._at_once else ():
-            if job.at is None and self._may_run(job) and self._take(partial(is_, job), 0.0):
-                self._perform_at_once(job)
+        self._perform_all(self._added(jobs, duplicates))
         return None if wait is None else True
 
     async def apush(
@@ -63,8 +61,27 @@ class Recorder:
         wait: Wait | None = None,
         duplicates: dict[str, str] | None = None,
     ) -> bool | None:
-        """``push``, awaited."""
-        return self.push(jobs, wait, duplicates)
+        """``push``, awaited: a coroutine that is performed runs in the loop of the push, all else
+        in a thread of its own. The threads of ``asyncio.to_thread`` are few: jobs that await pushes
+        of others would wait for each other."""
+        if due := self._added(jobs, duplicates):
+            with in_loop_of_test():
+                await in_thread(partial(copy_context().run, self._perform_all, due))
+        return None if wait is None else True
+
+    def _added(
+        self, jobs: Sequence[EncodedJob], duplicates: dict[str, str] | None
+    ) -> list[RecordedJob]:
+        """Records the jobs of a push. Returns those that are to be performed at once."""
+        fresh = self._taken(jobs, {} if duplicates is None else duplicates)
+        for job in fresh:
+            self.add(job)
+        return [job for job in fresh if self._at_once and job.at is None]
+
+    def _perform_all(self, jobs: Sequence[RecordedJob]) -> None:
+        for job in jobs:
+            if self._may_run(job) and self._take(partial(is_, job), 0.0):
+                self._perform_at_once(job)
 
     def _taken(self, jobs: Sequence[EncodedJob], duplicates: dict[str, str]) -> list[RecordedJob]:
         at = now()

@@ -11,6 +11,7 @@ import pytest
 import forkq
 import forkq.testing
 from forkq import registry
+from tests.support.waiting import PATIENCE
 
 seen: list[Any] = []
 
@@ -87,6 +88,67 @@ def test_inline_may_be_nested_and_used_under_a_running_loop(has_loop: bool) -> N
             outer.perform_async()
     (inner, _), (own, _) = seen
     assert inner is not own
+
+
+def test_an_awaited_push_at_once_leaves_the_loop_to_others() -> None:
+    """A coroutine is a task of that loop, and a `def` job runs in a thread."""
+
+    async def test() -> None:
+        gate, door = asyncio.Event(), threading.Event()
+
+        @forkq.job(name="waits")
+        async def waits() -> None:
+            seen.append(asyncio.get_running_loop())
+            await gate.wait()
+
+        @forkq.job(name="blocks")
+        def blocks() -> None:
+            seen.append(door.wait(PATIENCE))
+
+        with forkq.testing.inline() as jobs:
+            pushes = asyncio.gather(waits.aperform_async(), blocks.aperform_async())
+            await asyncio.sleep(0.001)
+            assert not pushes.done()
+            gate.set()
+            door.set()
+            jids = await pushes
+        assert {job.jid for job in jobs.performed} == set(jids)
+        assert seen == [asyncio.get_running_loop(), True]
+
+    asyncio.run(test())
+
+
+def test_an_awaited_push_at_once_raises_what_the_job_raises() -> None:
+    async def test() -> None:
+        with forkq.testing.inline() as jobs:
+            with pytest.raises(ValueError, match="fails"):
+                await notes.aperform_async("fails")
+            await notes.aperform_bulk([("good",), ("fine",)])
+            await notes.aperform_in(60, "later")
+        assert [job.args for job in jobs.performed] == [["good"], ["fine"]]
+        assert [job.args for job in jobs] == [["fails"], ["later"]]
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("has_loop", [True, False])
+def test_jobs_at_once_may_await_the_pushes_of_others(has_loop: bool) -> None:
+    """Also when there are more of them than ``asyncio.to_thread`` has threads."""
+
+    @forkq.job(name="pushes")
+    async def pushes() -> None:
+        await place.aperform_async()
+
+    async def test() -> None:
+        await asyncio.gather(*(pushes.aperform_async() for _ in range(100)))
+        assert {loop for loop, _ in seen} == {asyncio.get_running_loop()}
+
+    with forkq.testing.inline():
+        if has_loop:
+            asyncio.run(test())
+        else:
+            pushes.perform_async()
+    assert len(seen) == (100 if has_loop else 1)
 
 
 def test_adrain_runs_coroutines_in_the_loop_of_the_test_and_the_rest_in_a_thread() -> None:
