@@ -168,14 +168,13 @@ class Client:
         duplicates = self._release(kept)
         return _settled(kept, duplicates) if duplicates else _jids(kept)
 
+    @middleware.around_awaited_push
     async def apush(self, job: Payload) -> str | None:
         """``push``, awaited by an event loop of asyncio, which it never holds up. One connection
         takes all pushes of a loop. Raises what ``push`` raises.
 
         A push that is cancelled raises CancelledError, and ``forkq.push_outcome(error)`` says
-        whether the job may be in Redis. What stands around pushes (``middleware.pushes``) is left
-        before Redis has the job.
-        """
+        whether the job may be in Redis."""
         ready: list[EncodedJob] = []
 
         def encode() -> str | None:
@@ -184,7 +183,7 @@ class Client:
                 ready.append(encoded)
             return None if encoded is None else encoded.jid
 
-        jid: str | None = middleware.pushes.run(job, encode)
+        jid: str | None = middleware.around_encoding(job, encode)
         duplicates = await self._arelease(ready)
         return _settled(ready, duplicates)[0] if duplicates else jid
 
@@ -201,6 +200,7 @@ class Client:
         duplicates = await self._arelease((encoded,))
         return _settled((encoded,), duplicates)[0] if duplicates else encoded.jid
 
+    @middleware.around_awaited_push
     async def apush_bulk(self, job: Payload) -> list[str]:
         """``push_bulk``, awaited as ``apush``. After a cancellation ``forkq.push_outcome(error)``
         has the jids of the jobs that are in Redis, and of those that may be."""
@@ -210,8 +210,8 @@ class Client:
             ready.extend(self._bulk(job))
             return _jids(ready)
 
-        if middleware.pushes.members:
-            middleware.pushes.run(job, encode)
+        if middleware.pushes.with_call():
+            middleware.around_encoding(job, encode)
         else:
             ready = await self._abulk(job)
         duplicates = await self._arelease(ready)

@@ -12,7 +12,8 @@ the thread that waits for the job.
 On the client side the result is the job to push; a middleware that returns None instead vetoes the
 push. On the server side an exception that leaves the chain is the job's failure. ``pushes`` is
 around each call that pushes, also one of many jobs: ``job`` is what the caller gave, unchecked, and
-the result is the jid or the jids.
+the result is the jid or the jids. A push that is awaited ends for a generator when it ends for the
+caller, and for a middleware that takes ``call`` when its jobs are encoded.
 """
 
 from __future__ import annotations
@@ -90,11 +91,7 @@ class Chain:
 
     def run(self, job: dict[str, Any], core: Callable[[], Any]) -> Any:
         """Calls ``core`` through every member, outermost first."""
-        call = core
-        for member in reversed(self.members):
-            step: Any = partial(_within, member) if _yields(member) else member
-            call = partial(step, job, call)
-        return call()
+        return _through(self.members, job, core)
 
     def around(self, job: dict[str, Any]) -> Layers:
         """All members as a context, for what is awaited inside of it. Raises ForkqError if one of
@@ -209,6 +206,14 @@ def _check(member: Any) -> None:
     check_hook(member, "the middleware", "job", "call")
 
 
+def _through(members: Sequence[AnyMiddleware], job: dict[str, Any], core: Callable[[], Any]) -> Any:
+    call = core
+    for member in reversed(members):
+        step: Any = partial(_within, member) if _yields(member) else member
+        call = partial(step, job, call)
+    return call()
+
+
 def _within(member: AnyMiddleware, job: dict[str, Any], call: NextCall) -> Any:
     with _Layer(member, job) as layer:
         layer.result = result = call()
@@ -239,6 +244,27 @@ def around_push(push: Push) -> Push:
         return pushes.run(job, lambda: push(client, job, *rest, **named))
 
     return cast("Push", call)
+
+
+def around_awaited_push(push: Push) -> Push:
+    """``around_push`` of the methods that are awaited, for the members that yield. Those that take
+    ``call`` cannot be around what is awaited: the client calls them around the encoding alone."""
+
+    @wraps(push)
+    async def call(client: object, job: dict[str, Any]) -> Any:
+        if not pushes.members:
+            return await push(client, job)
+        result = None  # if a middleware deals with the error
+        with Layers([one for one in pushes.members if _yields(one)], job) as layers:
+            layers.result = result = await push(client, job)
+        return result
+
+    return cast("Push", call)
+
+
+def around_encoding(job: dict[str, Any], encode: Callable[[], Any]) -> Any:
+    """Calls ``encode`` of an awaited push through the members of ``pushes`` that take ``call``."""
+    return _through([one for one in pushes.members if not _yields(one)], job, encode)
 
 
 def through_client(job: Payload) -> Payload | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections.abc import Iterator, Mapping
@@ -120,6 +121,27 @@ def test_a_run_links_to_its_push(spans: Spans, jobs: testing.RecordedJobs) -> No
     assert run.parent is None
     assert header(run)[:35] != header(push)[:35], "a trace of its own"
     assert {event.name for event in run.events} == {"created_at", "enqueued_at"}
+
+
+def test_spans_of_awaited_pushes_end_with_them(spans: Spans, jobs: testing.RecordedJobs) -> None:
+    """Each job carries the span of its own push, also where many are awaited at once, and a push
+    that fails has a span that says so."""
+    job = ping()
+
+    async def main() -> None:
+        await asyncio.gather(*(job.aperform_async(number) for number in range(20)))
+        with testing.real(), pytest.raises(forkq.ServerUnavailable):
+            await forkq.Client("redis://127.0.0.1:1/0").apush({"class": "app.Ping", "args": []})
+
+    asyncio.run(main())
+    *pushes, failed = spans.named("send")
+    carried = {job.jid: json.loads(job.raw)["traceparent"][:53] for job in jobs}
+    assert carried == {
+        attributes(push)["messaging.message.id"]: header(push)[:53] for push in pushes
+    }
+    assert len(carried) == 20
+    assert attributes(failed)["error.type"].endswith("ServerUnavailable")
+    assert failed.parent is None
 
 
 @pytest.mark.parametrize("style", ["child", "none"])

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
-import importlib
-import importlib.util
 import os
 import socket
 import subprocess
@@ -14,9 +12,9 @@ import sys
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Generator, Iterator
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from redis import Redis
@@ -28,15 +26,11 @@ from forkq.store.push_steps import BATCH
 from forkq.wire.payload import loads
 from tests.redis.test_failed_pushes import in_redis
 from tests.support.documents import ROOT
+from tests.support.loops import Run, turns, until
 from tests.support.server import Server
 from tests.support.waiting import wait_until
 
-T = TypeVar("T")
 JOB: dict[str, Any] = {"class": "MyJob", "args": []}
-LOOPS = ["asyncio"]
-if importlib.util.find_spec("uvloop"):
-    LOOPS.append("uvloop")
-    importlib.import_module("uvloop").run(asyncio.sleep(0))  # opens a pipe for the whole process
 
 
 @forkq.job(name="awaited.Mail", queue="mail")
@@ -60,15 +54,6 @@ def client(redis: Redis, redis_server: Server) -> Iterator[Client]:
     client.close()
 
 
-@pytest.fixture(params=LOOPS)
-def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, Any]], Any]:
-    """``asyncio.run``, and the same of uvloop where that is installed."""
-    if request.param == "asyncio":
-        return asyncio.run
-    uvloop: Any = pytest.importorskip("uvloop")
-    return uvloop.run  # type: ignore[no-any-return]
-
-
 def payloads(redis: Redis, queue: str = "mail") -> list[dict[str, Any]]:
     found: Any = redis.lrange(f"queue:{queue}", 0, -1)
     return [loads(each) for each in found[::-1]]
@@ -85,18 +70,7 @@ class NoReaders(asyncio.SelectorEventLoop):
         raise NotImplementedError
 
 
-async def turns(count: int) -> None:
-    """Lets the loop go round."""
-    for _ in range(count):
-        await asyncio.sleep(0)
-
-
-async def until(condition: Callable[[], object], what: str) -> None:
-    """``wait_until`` of a loop."""
-    await asyncio.to_thread(wait_until, condition, what=what)
-
-
-def test_each_way_of_awaiting_a_push(client: Client, redis: Redis, run: Any) -> None:
+def test_each_way_of_awaiting_a_push(client: Client, redis: Redis, run: Run) -> None:
     async def main() -> list[str]:
         return [
             await mail.aperform_async(1, subject="hi"),
@@ -136,7 +110,7 @@ def test_a_payload_is_that_of_a_push_without_await(client: Client, redis: Redis)
 
 
 def test_a_thousand_pushes_at_once_share_one_connection(
-    client: Client, redis: Redis, run: Any
+    client: Client, redis: Redis, run: Run
 ) -> None:
     before = connections(redis)
 
@@ -194,25 +168,107 @@ def test_client_middleware_changes_and_vetoes(client: Client, redis: Redis) -> N
     assert {job["tenant"] for job in payloads(redis)} == {7}
 
 
-def test_what_stands_around_pushes_is_called_around_an_awaited_one(
-    client: Client, redis: Redis
+Seen = list[tuple[str, Any, int]]
+
+
+@pytest.fixture
+def around(redis: Redis) -> Iterator[Seen]:
+    """What a generator around pushes has seen of each: the class, the result or the error, and how
+    many jobs Redis had by then."""
+    seen: Seen = []
+
+    def watch(job: forkq.Payload) -> Generator[None, Any, None]:
+        try:
+            result = yield
+        except BaseException as error:
+            seen.append((job["class"], error, redis.llen("queue:mail")))
+            raise
+        seen.append((job["class"], result, redis.llen("queue:mail")))
+
+    forkq.middleware.pushes.append(watch)
+    yield seen
+    forkq.middleware.pushes.remove(watch)
+
+
+def test_what_stands_around_pushes_ends_when_redis_has_the_jobs(
+    client: Client, around: Seen
 ) -> None:
-    seen: list[Any] = []
-
-    def around(job: forkq.Payload, call: forkq.NextCall) -> Any:
-        seen.append((job["class"], call()))
-        return seen[-1][1]
-
     async def main() -> tuple[str, list[str]]:
         return await mail.aperform_async(1), await mail.aperform_bulk([(2,), (3,)])
 
+    jid, jids = asyncio.run(main())
+    assert around == [("awaited.Mail", jid, 1), ("awaited.Mail", jids, 3)]
+
+
+def test_what_stands_around_pushes_sees_how_they_fail(
+    client: Client, redis: Redis, own_server: Server, around: Seen
+) -> None:
+    """By an error of Redis, and by a cancellation, which says what it knows."""
+    hanging, away = Client(own_server.url), Client("redis://127.0.0.1:1/0")
+
+    async def main() -> None:
+        with pytest.raises(forkq.ServerUnavailable):
+            await away.apush(JOB)
+        await hanging.apush(JOB)
+        own_server.pause()
+        try:
+            task = asyncio.create_task(hanging.apush_bulk({**JOB, "args": [[1], [2]]}))
+            await turns(20)
+            task.cancel()
+            await asyncio.wait({task})
+        finally:
+            own_server.resume()
+        assert task.cancelled()
+        await hanging.aclose()
+
+    asyncio.run(main())
+    refused, pushed, cancelled = (result for _, result, _ in around)
+    assert isinstance(refused, forkq.ServerUnavailable)
+    assert isinstance(pushed, str)
+    outcome = forkq.push_outcome(cancelled)
+    assert outcome is not None
+    assert len(outcome.unknown) == 2
+
+
+def test_a_middleware_of_pushes_may_deal_with_an_error(client: Client) -> None:
+    def swallow(_job: forkq.Payload) -> Iterator[None]:
+        with suppress(forkq.ServerUnavailable):
+            yield
+
+    async def main() -> object:
+        return await Client("redis://127.0.0.1:1/0").apush(JOB)
+
+    forkq.middleware.pushes.append(swallow)
+    try:
+        assert asyncio.run(main()) is None
+    finally:
+        forkq.middleware.pushes.remove(swallow)
+
+
+def test_a_middleware_of_pushes_that_takes_call_is_around_the_encoding(
+    client: Client, redis: Redis
+) -> None:
+    """It may veto the push, and cannot wait for Redis."""
+    seen: list[Any] = []
+
+    def around(job: forkq.Payload, call: forkq.NextCall) -> Any:
+        if job["args"] == [4]:
+            return ""
+        seen.append((job["class"], call(), redis.llen("queue:mail")))
+        return seen[-1][1]
+
+    async def main() -> tuple[str, list[str], str]:
+        jid, jids = await mail.aperform_async(1), await mail.aperform_bulk([(2,), (3,)])
+        return jid, jids, await mail.aperform_async(4)
+
     forkq.middleware.pushes.append(around)
     try:
-        jid, jids = asyncio.run(main())
+        jid, jids, vetoed = asyncio.run(main())
     finally:
         forkq.middleware.pushes.remove(around)
-    assert seen == [("awaited.Mail", jid), ("awaited.Mail", jids)]
+    assert seen == [("awaited.Mail", jid, 0), ("awaited.Mail", jids, 1)]
     assert [job["jid"] for job in payloads(redis)] == [jid, *jids]
+    assert vetoed == ""
 
 
 def test_a_unique_job_is_pushed_once_also_where_redis_has_lost_the_script(
@@ -326,7 +382,7 @@ def test_a_connection_keeps_nothing_of_the_push_that_has_opened_it(client: Clien
 
 
 def test_pushes_that_are_cancelled_at_any_moment_tell_the_truth(
-    client: Client, redis: Redis, run: Any
+    client: Client, redis: Redis, run: Run
 ) -> None:
     """10,000 pushes, each cancelled after some turns of the loop: what is said to be in Redis is
     there, what is said not to be is not, and no reply is read by another push."""
@@ -456,7 +512,7 @@ def test_a_server_that_hangs_ends_each_push_in_time_and_the_loop_goes_on(
 
 
 def test_more_than_the_socket_takes_is_written_when_it_takes_more(
-    own_server: Server, run: Any
+    own_server: Server, run: Run
 ) -> None:
     """Behind another push that is under way, as what a turn of the loop sends together."""
     client = Client(own_server.url)
@@ -479,7 +535,7 @@ def test_more_than_the_socket_takes_is_written_when_it_takes_more(
     assert own_server.client().llen("queue:default") == 1002
 
 
-def test_the_next_push_connects_again_after_a_restart(own_server: Server, run: Any) -> None:
+def test_the_next_push_connects_again_after_a_restart(own_server: Server, run: Run) -> None:
     client = Client(own_server.url)
 
     async def main() -> None:
