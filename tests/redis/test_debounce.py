@@ -18,6 +18,7 @@ from forkq.client import transactions
 from forkq.clock.due_jobs import DueJobMover
 from forkq.config.shards import Shard
 from forkq.errors import InvalidJob
+from forkq.screens.features.locks import LOCKS, of_locks
 from forkq.sharded_client import ShardedClient
 from forkq.store.connection import RedisConnection
 from forkq.wire import times
@@ -25,6 +26,7 @@ from forkq.wire.keys import Keys
 from forkq.wire.times import now, steady
 from tests.redis.in_process_child import InProcessChild
 from tests.redis.in_process_clock import InProcessClock
+from tests.redis.shell import Shell
 from tests.support.documents import ROOT
 from tests.support.server import Server
 from tests.support.waiting import wait_until
@@ -388,6 +390,53 @@ def test_a_restored_job_beside_a_newer_one_is_told(client: forkq.Client, redis: 
     assert api.undo(token).unlocked == 1
     assert lock_of(redis)["jid"] == second
     assert len(scheduled(redis)) == 2
+
+
+# What people see
+
+
+def test_the_list_says_since_when_it_waits_and_until_when(
+    environment: None, client: forkq.Client, redis: Redis, shell: Shell
+) -> None:
+    jid = index().perform_async(7, 1)
+    age_lock(redis, 90)
+    assert shell("unique list") == 0
+    [line] = shell.out.splitlines()[1:]
+    assert line.endswith("debounced, default")
+    assert re.search(r" +90 s ago +in (5 min|300 s|299 s) +debounced", line)
+    assert shell("unique --json") == 0
+    lock = json.loads(shell.out)
+    assert (lock["jid"], round(lock["latest"] - lock["due"])) == (jid, 600)
+    assert round(lock["due"] - lock["since"]) == 390
+    assert shell("find", jid) == 0
+    assert re.search(
+        r"has it, and gives way to the next push: the first one came 90 s ago, it is due in .*, "
+        "and in .* at the latest",
+        shell.out,
+    )
+    [found] = api.unique_locks()
+    assert (round(found.due or 0), found.is_doubted) == (round(lock["due"]), False)
+    assert LOCKS.table("web", of_locks([found])).rows
+
+
+def test_in_its_queue_it_has_no_lock_to_show(
+    environment: None, client: forkq.Client, redis: Redis, redis_server: Server, shell: Shell
+) -> None:
+    job = index()
+    first = job.perform_async(7, 1)
+    move_due(redis_server, now() + 301)
+    job.perform_async(7, 2)
+    assert shell("find --json", first) == 0
+    assert "lock" not in json.loads(shell.out)
+
+
+def test_the_end_of_a_replaced_job_is_told(
+    environment: None, client: forkq.Client, redis: Redis, shell: Shell
+) -> None:
+    first, _ = [index().perform_async(7, version) for version in (1, 2)]
+    assert shell("find", first) == 1
+    assert "replaced" in shell.out
+    assert api.stats().ended == {"replaced": 1}
 
 
 # Options

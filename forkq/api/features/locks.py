@@ -23,7 +23,7 @@ _SCAN: Final = 1000  # keys that one command looks at
 # So many keys are looked at for a list: about half a second.
 MOST_KEYS: Final = 1_000_000
 _PART: Final = 500  # locks that are read at once
-_FIELDS: Final = ("jid", "class", "at", "sure", "next_jid")
+_FIELDS: Final = ("jid", "class", "at", "sure", "next_jid", "due", "latest")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,8 @@ class UniqueLock:
     Since when, and until when at the latest: epoch seconds, None if that is unknown. Until ``sure``
     the job is surely there. Later, a push that meets the lock has the leader look for the job.
     ``newest``: the jid of the job that waits in the lock itself, if one does
-    (``on_duplicate="latest"``).
+    (``on_duplicate="latest"``). ``due`` and ``latest``: when a debounced job is due if no further
+    push takes its place, and at the latest; None for any other job.
     """
 
     digest: str
@@ -43,6 +44,8 @@ class UniqueLock:
     until: float | None
     sure: float | None
     newest: str
+    due: float | None
+    latest: float | None
     server: Server = field(repr=False, compare=False)
 
     @property
@@ -137,10 +140,13 @@ def lock_with_newest(server: Server, jid: str) -> UniqueLock | None:
 
 
 def lock_of(entry: JobEntry) -> UniqueLock | None:
-    """The lock that a unique job needs; its ``jid`` says which job has it, if any. None if the job
-    is not unique, or is no job. Raises ServerUnavailable."""
+    """The lock that a unique job needs, or a debounced one that waits in the schedule; its ``jid``
+    says which job has it, if any. None if the job is neither, or is no job. Raises
+    ServerUnavailable."""
     lock = lock_in(needs_in(entry.job.get(KEY)))
-    return None if lock is None else _read(entry.server, [lock.digest])[0]
+    if lock is None or (lock.debounce is not None and entry.location != "scheduled"):
+        return None
+    return _read(entry.server, [lock.digest])[0]
 
 
 def expiry_of(entry: JobEntry) -> float | None:
@@ -179,13 +185,17 @@ def _read(server: Server, digests: Sequence[str]) -> list[UniqueLock]:
     asked = (command for name in names for command in (("HMGET", name, *_FIELDS), ("PTTL", name)))
     replies = server.ask_leniently(*asked)
     pairs = zip(digests, replies[::2], replies[1::2], strict=True)
-    return [_lock(server, digest, fields or (None,) * 5, left) for digest, fields, left in pairs]
+    return [
+        _lock(server, digest, fields or (None,) * len(_FIELDS), left)
+        for digest, fields, left in pairs
+    ]
 
 
 def _lock(server: Server, digest: str, fields: Sequence[bytes | None], left: int) -> UniqueLock:
-    jid, job, at, sure, newest = (str(one or b"", "utf-8", "replace") for one in fields)
+    jid, job, at, sure, newest, *wait = (str(one or b"", "utf-8", "replace") for one in fields)
     until = now() + left / 1000 if left >= 0 else None
-    return UniqueLock(digest, job, jid, _seconds(at), until, _seconds(sure), newest, server)
+    since, surely, due, latest = map(_seconds, (at, sure, *wait))
+    return UniqueLock(digest, job, jid, since, until, surely, newest, due, latest, server)
 
 
 def _seconds(milliseconds: str) -> float | None:

@@ -29,7 +29,7 @@ from ..texts import name as shown
 
 PATH: Final = "/locks"
 ACTION: Final = "free locks"
-_KNOWN: Final = ("job", "jid", "since", "until", "sure", "newest")
+_KNOWN: Final = ("job", "jid", "since", "until", "sure", "newest", "due", "latest")
 # A page that is made again each second looks at fewer keys than a command.
 MOST_KEYS_OF_PAGE: Final = 100_000
 
@@ -51,12 +51,14 @@ def of_locks(
 ) -> list[LockLine]:
     """The lines of these locks. ``places``: where their jobs are, by their jids."""
     known = places or {}
-    return [LockLine(one, _place(known[one.jid]) if one.jid in known else "") for one in locks]
+    return [LockLine(one, _place(one, known[one.jid]) if one.jid in known else "") for one in locks]
 
 
-def _place(found: Found | None) -> str:
+def _place(lock: UniqueLock, found: Found | None) -> str:
     if found is None:
         return "nowhere"
+    if found.location == "scheduled" and lock.due is not None:
+        return f"debounced, {shown(found.queue)}"
     if found.location == "running":
         return f"running in {shown(found.owner)}"
     alone = ", alone" if found.among_suspects else ""
@@ -70,7 +72,10 @@ def _job(line: LockLine) -> Cell:
 
 
 def _state(line: LockLine) -> Cell:
-    """Whether the job is surely there; a push that meets a doubted lock has it looked for."""
+    """Whether the job waits for further pushes. Else whether it is surely there: a push that meets
+    a doubted lock has it looked for."""
+    if line.lock.due is not None:
+        return (tag("debounced", "quiet"),)
     return (tag("unconfirmed", "quiet"),) if line.lock.is_doubted else ()
 
 
@@ -106,7 +111,7 @@ LOCKS: Final[Sheet[LockLine]] = Sheet(
             on=COMMAND, brief="JID",
         ),
         Column("since", "Held", lambda line: (Moment(line.lock.since),)),
-        Column("until", "Until", lambda line: (Moment(line.lock.until),)),
+        Column("until", "Until", lambda line: (Moment(line.lock.due or line.lock.until),)),
         Column("where", "Where", _where, on=COMMAND),
         Column("state", "", _state, on=BROWSER),
     ),
@@ -154,6 +159,8 @@ def facts_of(entry: JobEntry) -> dict[str, Any]:
     found: dict[str, Any] = {} if expiry is None else {"expires_at": expiry}
     if lock is not None:
         found["lock"] = {"digest": lock.digest, "jid": lock.jid or None, "until": lock.until}
+        if lock.due is not None:
+            found["lock"] |= {"since": lock.since, "due": lock.due, "latest": lock.latest}
     return found
 
 
@@ -170,6 +177,12 @@ def lock_text(lock: Mapping[str, Any], jid: str) -> str:
     """Who has the lock that a job needs, in words. ``lock`` is that of ``facts_of``."""
     if lock["jid"] is None:
         return "free"
+    if lock["jid"] == jid and "due" in lock:
+        since, due, latest = (format_moment(lock[name]) for name in ("since", "due", "latest"))
+        return (
+            f"this job has it, and gives way to the next push: the first one came {since}, it is "
+            f"due {due}, and {latest} at the latest"
+        )
     until = "" if lock["until"] is None else f", until {format_moment(lock['until'])} at the latest"
     return (
         f"this job has it{until}" if lock["jid"] == jid else f"the job {shown(lock['jid'])} has it"
