@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -11,6 +13,8 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from redis import Redis
 from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
 
 import forkq
 from forkq import default_client, testing
@@ -75,6 +79,44 @@ def test_a_test_records_what_a_handler_pushes() -> None:
     with testing.fake() as jobs, TestClient(app) as client:
         assert client.post("/").json() == jobs[0].jid
     assert [job.args for job in jobs] == [[7]]
+
+
+@asynccontextmanager
+async def own_life(app: Any) -> AsyncIterator[dict[str, list[str]]]:
+    """A lifespan of the app, with that of forkq inside of it: docs/fastapi.md."""
+    lived.append("begin")
+    async with lifespan(app):
+        yield {"seen": lived}
+    lived.append("end")
+
+
+lived: list[str] = []
+
+
+@pytest.mark.parametrize("life", [lifespan, own_life])
+@pytest.mark.parametrize("kind", [FastAPI, Starlette])
+def test_the_end_of_an_app_awaits_the_pushes_under_way(
+    pushes_here: Redis, kind: Any, life: Any
+) -> None:
+    """A handler has begun them and has answered. The app's connection ends with it."""
+    tasks: set[asyncio.Task[str]] = set()
+    lived.clear()
+    before = len(pushes_here.client_list())
+
+    async def handler(_request: Request) -> PlainTextResponse:
+        await mail.aperform_async(0)
+        tasks.update(asyncio.create_task(mail.aperform_async(number)) for number in range(1, 100))
+        return PlainTextResponse(str(len(pushes_here.client_list()) - before))
+
+    app = kind(lifespan=life)
+    app.add_route("/", handler)
+    for _ in range(2):  # an app may be started again
+        with TestClient(app) as client:
+            assert client.get("/").text == "1"
+        wait_until(lambda: len(pushes_here.client_list()) == before, what="the end of it")
+    assert pushes_here.llen("queue:default") == 200
+    assert all(task.done() and task.exception() is None for task in tasks)
+    assert lived == (["begin", "end"] * 2 if life is own_life else [])
 
 
 @pytest.mark.parametrize("kind", [FastAPI, Starlette])

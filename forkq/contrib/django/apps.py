@@ -52,5 +52,6 @@ def _add_middleware() -> None:
         return
     middleware.client.append(activation.note)
     middleware.server.prepend(activation.activate)
+    middleware.server.prepend(connections.renew_for_coroutines)
     surround(connections.renewed)
     registry.on("fork")(connections.leave_to_master)

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
+from asgiref.sync import SyncToAsync
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from ... import registry
 from ...process_state import in_thread_of_test
 
 _of_master: list[BaseDatabaseWrapper] = []
@@ -35,6 +38,19 @@ def renewed() -> Iterator[None]:
         _close_old_connections()
 
 
+def renew_for_coroutines(job: dict[str, Any]) -> Iterator[None]:
+    """Server middleware that has a connection closed that is broken, before an ``async def`` job.
+
+    The queries of all coroutines run in one thread of asgiref, one after the other: so this closes
+    it before the first query of the job. Nothing waits for it. A connection that is merely old
+    stays: another coroutine may be in the midst of its rows."""
+    name = job.get("class")
+    spec = registry.find(name) if isinstance(name, str) else None
+    if spec is not None and spec.is_async and not in_thread_of_test():
+        SyncToAsync.single_thread_executor.submit(_close_broken_connections)
+    yield
+
+
 def leave_to_master() -> None:
     """Handler of ``fork``: what the master has opened with ``preload`` is the master's. This child
     makes its own connections. It closes none, for that would end the master's session."""
@@ -50,6 +66,16 @@ def _close_old_connections() -> None:
     for connection in connections.all(initialized_only=True):
         if not connection.in_atomic_block:
             connection.close_if_unusable_or_obsolete()
+
+
+def _close_broken_connections() -> None:
+    """Closes the connections of this thread on which a query has failed and that do not answer."""
+    for connection in connections.all(initialized_only=True):
+        if connection.errors_occurred and not connection.in_atomic_block:
+            if connection.is_usable():
+                connection.errors_occurred = False
+            else:
+                connection.close()
 
 
 def _in_transaction() -> set[str]:

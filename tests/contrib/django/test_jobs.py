@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from sqlite3 import Error
 from typing import Any
 
 import pytest
-from django.db import connection, connections, models, transaction
+from asgiref.sync import SyncToAsync, sync_to_async
+from django.db import ProgrammingError, connection, connections, models, transaction
 from django.test.utils import override_settings
 from django.utils import timezone, translation
 from django.utils.translation import gettext_lazy
@@ -112,6 +116,51 @@ def test_a_connection_ends_with_the_hook_or_handler_that_opened_it(project: Any)
     """And each hook finds none that has been broken since."""
     assert registry.call_hook(project.objects.count) == 0
     assert connection.connection is None
+
+
+@forkq.job(name="tests.contrib.django.Count")
+async def count() -> None:
+    """Only its name counts."""
+
+
+def test_a_connection_that_breaks_fails_no_second_coroutine(
+    project: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The queries of all coroutines run in one thread of asgiref, whose connection lives on."""
+
+    def answers(self: Any) -> bool:
+        """That of SQLite never asks."""
+        try:
+            self.connection.execute("SELECT 1")
+        except Error:
+            return False
+        return True
+
+    monkeypatch.setattr(type(connections["default"]), "is_usable", answers)
+    thread = ThreadPoolExecutor(1)
+    monkeypatch.setattr(SyncToAsync, "single_thread_executor", thread)
+
+    async def job() -> int:
+        with middleware.server.around({"class": "tests.contrib.django.Count"}):
+            found: int = await project.objects.acount()
+            return found
+
+    def of_thread() -> Any:
+        return connections["default"].connection
+
+    async def main() -> None:
+        assert await job() == 0
+        kept = await sync_to_async(of_thread)()
+        assert await job() == 0
+        assert await sync_to_async(of_thread)() is kept is not None
+        await sync_to_async(kept.close)()  # as a restart of the database does
+        with pytest.raises(ProgrammingError):
+            await job()
+        assert [await job(), await job()] == [0, 0]
+        await sync_to_async(connections.close_all)()
+
+    with thread:
+        asyncio.run(main())
 
 
 def test_a_job_that_a_test_runs_leaves_the_connections_of_the_test(

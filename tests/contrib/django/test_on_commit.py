@@ -11,10 +11,13 @@ from typing import Any
 
 import pytest
 from asgiref.sync import ThreadSensitiveContext, async_to_sync, sync_to_async
+from django.apps import apps
 from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.test import TestCase
+from django.http import HttpResponse
+from django.test import AsyncClient, TestCase
 from django.test.utils import override_settings
+from django.urls import path
 from redis import Redis
 
 import forkq
@@ -242,6 +245,40 @@ def test_an_async_view_pushes_at_once(always: Any, redis: Redis) -> None:
 
     assert waiting(redis) == [] != [jid := asyncio.run(view())]
     assert waiting(redis) == [jid]
+
+
+async def sign_up(request: Any, number: int) -> HttpResponse:
+    """A view that writes a row and pushes a job."""
+    await apps.get_model("sites", "Site").objects.acreate(domain=f"d{number}")
+    return HttpResponse(await mail.aperform_async(number))
+
+
+urlpatterns = [path("<int:number>/", sign_up)]
+
+
+@pytest.mark.parametrize("waits", [True, False], ids=["FORKQ_ON_COMMIT", ""])
+def test_async_views_of_a_site_push_over_one_connection(
+    project: Any, redis: Redis, waits: bool
+) -> None:
+    """Through Django's handler of requests, each with a thread of its own for its queries."""
+    before = len(redis.client_list())
+
+    async def main() -> set[str]:
+        client = AsyncClient()
+
+        async def get(number: int) -> Any:
+            async with ThreadSensitiveContext():  # as under ASGI
+                return await client.get(f"/{number}/")
+
+        answers = await asyncio.gather(*(get(number) for number in range(20)))
+        assert len(redis.client_list()) == before + 1
+        await forkq.default_client.default().aclose()
+        return {answer.content.decode() for answer in answers}
+
+    with override_settings(ROOT_URLCONF=__name__, FORKQ_ON_COMMIT=waits, ALLOWED_HOSTS=["*"]):
+        jids = asyncio.run(main())
+    assert sorted(waiting(redis)) == sorted(jids)
+    assert project.objects.count() == len(jids) == 20
 
 
 def connect() -> None:
