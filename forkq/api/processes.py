@@ -7,9 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import msgspec
+
 from ..limits.patterns import decoded_names, matches_any
 from ..servers import Server
 from ..store.process_info import UNREADABLE, process_info
+from ..wire.lease import Blocking
 from .door import OnServer
 from .door import server as default_server
 
@@ -74,6 +77,25 @@ def living(server: Server, names: list[str]) -> list[Process]:
         (process for process in found if process is not None),
         key=lambda p: (p.hostname, p.started_at, p.identity),
     )
+
+
+def blocking(server: Server) -> dict[str, Blocking]:
+    """The jobs that blocked the event loops of their processes at the last heartbeats, by identity.
+    Raises ServerUnavailable."""
+    names = identities(server)
+    asked = (("HGET", server.keys.process(name), "blocking") for name in names)
+    found = zip(names, server.ask_leniently(*asked) if names else (), strict=True)
+    return {name: job for name, raw in found if (job := _blocking(raw)) is not None}
+
+
+def _blocking(raw: Any) -> Blocking | None:
+    """A job that blocks a loop; None if none does, or if the value cannot be read."""
+    if type(raw) is not bytes or not raw:
+        return None
+    try:
+        return msgspec.json.decode(raw, type=Blocking)
+    except UNREADABLE:
+        return None
 
 
 def texts(values: Iterable[bytes]) -> list[str]:

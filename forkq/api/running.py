@@ -46,6 +46,9 @@ class RunningJob:
     died, or cannot reach Redis. ``thread`` is empty if no heartbeat has told of the job yet: it has
     started after ``started_at``, which is when its process sent its last one, or when the job was
     enqueued.
+
+    ``blocks`` is the place in the app's code at which it blocks the event loop of its process; ""
+    if it did not at the last heartbeat.
     """
 
     jid: str
@@ -57,6 +60,7 @@ class RunningJob:
     elapsed: float
     progress: Progress | None = None
     heartbeat: bool = True
+    blocks: str = ""
 
     @property
     def silent_for(self) -> float:
@@ -100,6 +104,7 @@ class _Work(msgspec.Struct):
     run_at: float
     progress: Progress | None = None
     lease: int | None = None
+    blocks: str = ""
 
 
 def running(
@@ -362,6 +367,7 @@ def _running_job(
         started_at=started,
         elapsed=max(0.0, at - started),
         progress=work.progress,
+        blocks=work.blocks,
     )
 
 

@@ -164,7 +164,7 @@ class Builder:
         table = None if files is None else DeadlineTable(files.deadlines, processors)
         if table is not None:
             self._loop.note_in(table)
-        return TimeLimits(self._log, soft, hard, table)
+        return TimeLimits(self._log, soft, hard, table, self._loop)
 
     def _make_ends(self) -> Ends:
         dead_set = DeadSetLimits(self._keys, self._config.dead_max, self._config.dead_days)
@@ -236,7 +236,8 @@ class Builder:
 
         info = describe(self._identity, self._config, self._capsule)
         crowded = self._capsule.is_async
-        record = Record(self._identity, self._keys, info, crowded=crowded)
+        blocking = lambda: self._loop.blocking  # noqa: E731
+        record = Record(self._identity, self._keys, info, crowded=crowded, blocking=blocking)
         end_cancelled = lambda: limits.end_cancelled(manager.regions)  # noqa: E731
         cancelled = WatchCancelled(self._keys, limits.cancelled, self._log, end_cancelled)
         return Heartbeat(

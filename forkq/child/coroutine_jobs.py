@@ -111,12 +111,14 @@ class CoroutineJobs:
             return False
         run = JobRun(unit, unit)
         try:
-            if unit.payload:
-                return self._sort(run)
-            self._enter(run)
-            self._on_thread(run, self._read)
+            return self._sort(run) if unit.payload else self._have_read(run)
         except BaseException as error:  # noqa: BLE001 - each job ends with an outcome
             self._break_off(run, error)
+        return True
+
+    def _have_read(self, run: JobRun) -> bool:
+        self._enter(run)
+        self._on_thread(run, self._read)
         return True
 
     def _sort(self, run: JobRun) -> bool:
@@ -172,6 +174,7 @@ class CoroutineJobs:
         try:
             cut_short, region.task = region.leave(), None
             self._regions.pop(run.unit.sequence, None)
+            run.note_heard(heard=task.was_interrupted)
             self._settle(run, self._way.outcome(run, task.outcome, cut_short))
         except BaseException as error:  # noqa: BLE001 - as above
             self._break_off(run, error)

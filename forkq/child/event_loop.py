@@ -16,13 +16,16 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import Context, ContextVar
+from traceback import StackSummary
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ..current_job import CurrentJob, Reason, note_ending
 from ..errors import Cancelled, LeaseLost, Shutdown, TimeLimit, led_to
-from ..runtime.assignment import exit_job_fork, is_job_fork
 from ..runtime.deadlines import DeadlineTable, StepCells
 from ..runtime.log import LogOnce
+from ..runtime.stack_dump import TaskStack, calls_in, calls_of_coroutine
+from ..wire.lease import Blocking
+from .loop_watch import LoopWatch, Step, Steps, name_of, step_in
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -102,6 +105,22 @@ class JobTask:
             self._call(self._cancel)
 
     @property
+    def name(self) -> tuple[str, str]:
+        """The class and the jid of the job."""
+        return str(self.view.payload.get("class")), str(self.view.jid)
+
+    @property
+    def was_interrupted(self) -> bool:
+        """Whether the coroutine was told of an interruption."""
+        return self._told is not None or not self._has_begun
+
+    def stacks(self) -> list[TaskStack]:
+        """Where the coroutine waits, and where the tasks wait that it has started."""
+        own = TaskStack("", calls_of_coroutine(self._coroutine))
+        children = ((one.get_name(), one.get_coro()) for one in tuple(self.children))
+        return [own, *(TaskStack(name, calls_of_coroutine(each)) for name, each in children)]
+
+    @property
     def task(self) -> asyncio.Task[None] | None:
         """The task, once it has begun."""
         return self._task
@@ -118,7 +137,7 @@ class JobTask:
         loop call a function; ``leave`` is called at the end."""
         _running_task.set(self)
         self._call, self._leave = call, leave
-        name = f"{self.view.payload.get('class')} {self.view.jid}"
+        name = " ".join(self.name)
         self._task = asyncio.get_running_loop().create_task(self.run(), name=name)
 
     async def run(self) -> None:
@@ -196,52 +215,6 @@ def _ignore(_: JobTask) -> None:
 _running_task: Final[ContextVar[JobTask | None]] = ContextVar("forkq_task", default=None)
 
 
-class Steps(Coroutine[Any, Any, Any]):
-    """A coroutine of a job, which notes at each step in ``cells`` whose step it is, and counts the
-    steps. All else it leaves to the coroutine, so that tools see that one."""
-
-    __slots__ = ("_cells", "_coroutine", "_job", "_send")
-
-    def __init__(self, coroutine: Coroutine[Any, Any, Any], job: JobTask, cells: StepCells) -> None:
-        self._coroutine = coroutine
-        self._send = coroutine.send
-        self._job = job
-        self._cells = cells
-
-    def send(self, value: Any, /) -> Any:
-        return self._step(self._send, value)
-
-    def throw(self, *error: Any) -> Any:
-        self._job.end_before_it_began()
-        return self._step(self._coroutine.throw, *error)
-
-    def close(self) -> None:
-        self._coroutine.close()
-
-    def __await__(self) -> Any:
-        return self._coroutine.__await__()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._coroutine, name)
-
-    def _step(self, advance: Callable[..., Any], *value: Any) -> Any:
-        cells = self._cells
-        before = cells[0]  # not 0 where one step begins a task eagerly
-        cells[0] = self._job.sequence
-        cells[1] += 1
-        error: BaseException | None = None
-        try:
-            return advance(*value)
-        except BaseException as raised:
-            error = raised
-            raise
-        finally:
-            cells[0] = before
-            if is_job_fork():  # the job has forked: the copy must run no step of another job
-                exit_job_fork(None if isinstance(error, StopIteration) else error)
-            del error
-
-
 class Loop(Protocol):
     """Where a processor runs the coroutine of its job."""
 
@@ -251,9 +224,10 @@ class Loop(Protocol):
 
 class EventLoop:
     """Starts at the first call. ``cells``: the sequence of the unit whose step the loop does now
-    (0: none), and how many steps of jobs it has begun. Thread-safe."""
+    (0: none), and when that has begun. ``watched``: a thread looks for steps that block the loop.
+    Thread-safe."""
 
-    def __init__(self, log: FilteringBoundLogger) -> None:
+    def __init__(self, log: FilteringBoundLogger, *, watched: bool = True) -> None:
         self.cells: StepCells = [0, 0]
         self._note_thread: Callable[[int], None] = lambda thread: None
         self._log = log
@@ -263,6 +237,9 @@ class EventLoop:
         self._thread: threading.Thread | None = None
         self._closing = False
         self._tasks: set[JobTask] = set()
+        self._has_jobs = threading.Event()
+        self._is_watched = watched
+        self._watch: LoopWatch | None = None
 
     def note_in(self, table: DeadlineTable) -> None:
         """Has the loop, which has not started yet, note its steps where the master reads them."""
@@ -279,11 +256,16 @@ class EventLoop:
         with self._lock:
             return tuple(self._tasks)
 
+    @property
+    def blocking(self) -> Blocking | None:
+        """The job that blocks the loop now."""
+        return None if self._watch is None else self._watch.blocking
+
     def begin(self, task: JobTask) -> None:
         """Begins a job's coroutine, in a copy of the caller's context. Raises RuntimeError if the
         loop cannot be started."""
         with self._lock:
-            self._tasks.add(task)
+            self._add(task)
             self._started().call_soon_threadsafe(task.begin, self.call, self._leave)
 
     def call(self, function: Callable[[], object]) -> None:
@@ -323,19 +305,26 @@ class EventLoop:
         seconds."""
         self._closing = True
         with self._lock:
-            loop, thread = self._loop, self._thread
+            loop, thread, watch = self._loop, self._thread, self._watch
         if loop is None or thread is None:
             return
         with suppress(RuntimeError):
             asyncio.run_coroutine_threadsafe(self._cancel_all(limit), loop)
         thread.join(2 * limit)
+        if watch is not None:
+            watch.join(limit)
 
     # In the loop's thread
 
     def begin_here(self, task: JobTask, context: Context) -> None:
         """Begins a job's coroutine in that context."""
-        self._tasks.add(task)
+        self._add(task)
         context.run(task.begin, self.call, self._leave)
+
+    def _add(self, task: JobTask) -> None:
+        self._tasks.add(task)
+        if not self._has_jobs.is_set():
+            self._has_jobs.set()
 
     def _leave(self, task: JobTask) -> None:
         """Forgets a job that has ended, and logs the tasks that it has left running, once for each
@@ -370,6 +359,7 @@ class EventLoop:
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         self._note_thread(threading.get_ident())
+        self._begin_watch()
         at_once = 0  # how often it has ended as soon as it ran: one that is broken does
         try:
             while at_once < _MOST_ENDS and not loop.is_closed():
@@ -386,6 +376,19 @@ class EventLoop:
         finally:
             self._abandon(loop)
 
+    def _begin_watch(self) -> None:
+        """Starts the watch for steps that block. Without a thread for it the loop goes on."""
+        if not self._is_watched:
+            return
+        thread = threading.get_ident()
+        watch = LoopWatch(self.cells, thread, self._has_jobs, self._tasks, self._log)
+        try:
+            watch.start()
+        except RuntimeError as error:
+            self._log.warning("no thread is left to watch the event loop", error=str(error))
+        else:
+            self._watch = watch
+
     def _abandon(self, loop: asyncio.AbstractEventLoop) -> None:
         """Ends the jobs of a loop that runs no more. The next job starts another loop."""
         with self._lock:
@@ -393,10 +396,17 @@ class EventLoop:
                 loop.close()  # before another one can have its descriptors
             self._loop = self._thread = None
             left, self._tasks = self._tasks, set()
-        if not self._closing:
-            self._log.error("the event loop runs no more; the next async job starts another one")
+            watch, self._watch = self._watch, None
+            self._has_jobs = threading.Event()
+        self._tell_end(watch)
         for task in left:
             task.end(LoopDied("the event loop of this child has ended"))
+
+    def _tell_end(self, watch: LoopWatch | None) -> None:
+        if watch is not None:
+            watch.end()
+        if not self._closing:
+            self._log.error("the event loop runs no more; the next async job starts another one")
 
     def _make_task(
         self, loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any
@@ -410,6 +420,42 @@ class EventLoop:
         if job.task is not None:
             job.note_child(task)
         return task
+
+
+class LoopState:
+    """What the jobs of a loop do now, for other threads that ask."""
+
+    def __init__(self, loop: EventLoop) -> None:
+        self._loop = loop
+
+    @property
+    def step(self) -> Step | None:
+        """The step of a job that the loop does now."""
+        return step_in(self._loop.cells)
+
+    def name_of(self, sequence: int) -> tuple[str, str]:
+        """The class and the jid of the job with that number."""
+        return name_of(sequence, self._loop.tasks)
+
+    def runs(self, sequence: int) -> bool:
+        """Whether the job with that number runs in the loop."""
+        return any(task.sequence == sequence for task in self._loop.tasks)
+
+    def stacks(self) -> dict[int, list[TaskStack]]:
+        """Where the tasks of each job are, by the sequence number of its unit."""
+        found = {task.sequence: task.stacks() for task in self._loop.tasks}
+        step, thread = self.step, self._loop.thread
+        if step is not None and thread is not None:
+            calls = calls_in(thread.ident or 0)
+            if step == self.step:
+                found[step.sequence] = [TaskStack("", calls)]
+        return found
+
+    def calls_of(self, sequence: int) -> StackSummary:
+        """Where the job with that number is, outermost call first; empty if it does not run
+        here."""
+        stacks = self.stacks().get(sequence)
+        return stacks[0].calls if stacks else StackSummary()
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

@@ -78,6 +78,11 @@ class JobRun:
         known = {"class": self.shown_class, "jid": self.jid, "queue": self.unit.queue_name}
         self.unit.marked = {**known, KEY: self.marks}
 
+    def note_heard(self, *, heard: bool) -> None:
+        """Notes whether the coroutine was told of its TimeLimit: it may have ended before that."""
+        if self.time_limit is not None and not heard:
+            self.time_limit.raised = False
+
     def add_problem(self, error: BaseException, meaning: str) -> None:
         """An error in the app's own hook or payload; logged once the job is settled."""
         self.problems += ((error, meaning),)

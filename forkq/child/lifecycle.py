@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
 class Lifecycle:
     """Calls the handlers of one child, in the thread that asks. Those that are ``async def`` run in
-    ``loop``, the event loop of the child, as its jobs do: both share sessions and pools."""
+    ``loop``, the event loop of the child, as its jobs do: both share sessions and pools.
+    ``watched``: the log names a job that blocks it."""
 
-    def __init__(self, log: FilteringBoundLogger) -> None:
-        self.loop = EventLoop(log)
+    def __init__(self, log: FilteringBoundLogger, *, watched: bool = True) -> None:
+        self.loop = EventLoop(log, watched=watched)
         self._log = log
         self._under_way: list[Future[BaseException | None]] = []
         self._leading: threading.Thread | None = None

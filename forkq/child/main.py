@@ -51,6 +51,7 @@ from . import debugger
 from .alone import AloneRunner
 from .boot import BootWatch, start_threads
 from .build import AnyManager, Builder, Parts
+from .event_loop import LoopState
 from .lifecycle import Lifecycle
 
 _LONGEST_WAIT: Final = 1.0
@@ -94,9 +95,10 @@ def main(config: Config, assignment: Assignment) -> int:
 def boot(config: Config, assignment: Assignment, term_fd: int, orders: PipeReader[Order]) -> Child:
     """Loads the app, and makes and starts the child, which is to be ``run``. Raises what the app
     raises. Called in the main thread: the app may set up what only that may."""
-    if config.development.foreground:
+    debugs = config.development.foreground
+    if debugs:
         debugger.install()
-    lifecycle = Lifecycle(log.logger())
+    lifecycle = Lifecycle(log.logger(), watched=not debugs)  # at a prompt the loop stands still
     lifecycle.call("fork")
     default_client.serve(config)  # before the app, which may configure another address
     load_app(config.app)
@@ -260,7 +262,7 @@ class Child:
         if isinstance(order, Quiet):
             self._go_quiet("quiet")
         elif isinstance(order, DumpStacks):
-            dump_stacks(self._in_flight, self._log)
+            self._dump_stacks()
         elif isinstance(order, Lead):
             self._lead(order.until)
         elif isinstance(order, SendBeat):
@@ -273,6 +275,9 @@ class Child:
             self._go_quiet("retiring")
         else:
             self._stop(order.deadline)
+
+    def _dump_stacks(self) -> None:
+        dump_stacks(self._in_flight, self._log, LoopState(self._lifecycle.loop).stacks())
 
     def _lead(self, until: float) -> None:
         if set_leader_until(until):
@@ -298,7 +303,7 @@ class Child:
         elif name == "TSTP":
             self._go_quiet("quiet")
         elif name == "TTIN":
-            dump_stacks(self._in_flight, self._log)
+            self._dump_stacks()
 
     def _stop_without_master(self) -> None:
         self._selector.unregister(self._orders)

@@ -184,5 +184,6 @@ class Processor:
             ended.acquire()
         finally:
             self.region.divert(None)
+        run.note_heard(heard=task.was_interrupted)
         if (error := task.outcome) is not None:
             raise error

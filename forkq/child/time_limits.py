@@ -11,25 +11,34 @@ from collections.abc import Callable, Container, Iterable
 from functools import partial
 from math import inf
 from time import monotonic
+from traceback import StackSummary
 from typing import TYPE_CHECKING, Final
 
 from .. import registry
 from ..errors import InvalidJob, TimeLimit, shown
 from ..features.cancel.parts import Mark, field_in
 from ..runtime.deadlines import DeadlineTable, StartCells, UnitCells
-from ..runtime.stack_dump import calls_of, stack_of
+from ..runtime.stack_dump import calls_in, in_app, innermost
 from ..wire.payload import Payload
 from ..wire.validation import time_limit
+from .event_loop import EventLoop, LoopState
 from .interrupt import InterruptRegion
 from .job_run import JobRun
+from .loop_watch import TOO_LONG
 from .waker import Waker
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
 _BEYOND: Final = "a job goes on beyond its hard_timeout"
+_KEPT: Final = "a job cannot end by its hard_timeout: another one blocks the event loop"
 # Seconds after its TimeLimit in which a job may clean up before it is logged.
 _CLEANUP: Final = 5.0
+# How long a step of another job must have blocked the loop to be the reason why a job goes on; or
+# half of the hard_timeout, if that is less.
+_TO_BLAME: Final = 5.0
+# When to look again at a job that cannot end because the loop is blocked.
+_AGAIN: Final = 1.0
 
 
 class TimedJob:
@@ -54,6 +63,10 @@ class TimedJob:
         self.place = -1
         self.steps: list[tuple[float, Callable[[TimedJob], None]]] = []
 
+    def put_off(self, step: Callable[[TimedJob], None], at: float) -> None:
+        """Has ``step`` done at that time (monotonic)."""
+        self.steps = sorted([*self.steps, (at, step)], key=_when, reverse=True)
+
     @property
     def details(self) -> dict[str, object]:
         """The values of a log line about this job, with the limits that it has."""
@@ -64,8 +77,8 @@ class TimedJob:
 
 class TimeLimits:
     """The time limits of one child. ``timeout``, ``hard_timeout``: the limits in seconds of jobs
-    that set none; 0 is no limit. ``table``: where the master reads the hard limits. ``waker`` ends
-    the main thread's wait."""
+    that set none; 0 is no limit. ``table``: where the master reads the hard limits. ``loop`` runs
+    the coroutines of jobs. ``waker`` ends the main thread's wait."""
 
     def __init__(
         self,
@@ -73,8 +86,10 @@ class TimeLimits:
         timeout: float = 0.0,
         hard_timeout: float = 0.0,
         table: DeadlineTable | None = None,
+        loop: EventLoop | None = None,
     ) -> None:
         self._log = log
+        self._loop = None if loop is None else LoopState(loop)
         self._defaults = {"timeout": timeout, "hard_timeout": hard_timeout}
         self._table = table
         self.waker = Waker()
@@ -192,7 +207,8 @@ class TimeLimits:
             limit = min([limit, *(at for at, step in timed.steps if step == self._tell_master)])
         timed.place = self._table.add(limit, run.unit.sequence) if self._table else -1
         steps = [step for step in timed.steps if step[1] != self._tell_master]
-        timed.steps = sorted([*steps, (limit, self._tell_master)], key=_when, reverse=True)
+        timed.steps = steps
+        timed.put_off(self._tell_master, limit)
         self._start(timed)
 
     # Called by the main thread
@@ -223,23 +239,56 @@ class TimeLimits:
     def _tell_master(self, timed: TimedJob) -> None:
         """Logs where the job hangs, and notes that for the master, which ends this child soon."""
         timed.told = True
-        self._log.error(
-            "a cancelled job goes on" if timed.run in self._forced else _BEYOND,
-            **timed.details,
-            stack=stack_of(timed.run.unit.thread),
-        )
+        least = min(_TO_BLAME, timed.hard_timeout / 2 or _TO_BLAME)
+        if blocker := self._blocker(timed, least):
+            self._blame(timed, blocker)
+            return
+        calls = self._calls(timed.run)
+        event = "a cancelled job goes on" if timed.run in self._forced else _BEYOND
+        self._log.error(event, **timed.details, stack=in_app(calls))
         if self._table is not None and timed.place >= 0:
-            self._table.tell(timed.place, calls_of(timed.run.unit.thread))
+            blocks = self._blocks(timed.run.unit.sequence)
+            self._table.tell(timed.place, innermost(calls), blocks=blocks)
+
+    def _blocks(self, sequence: int) -> bool:
+        step = None if self._loop is None else self._loop.step
+        return step is not None and step.sequence == sequence
+
+    def _blocker(self, timed: TimedJob, least: float) -> int:
+        """The sequence of another job, whose step has kept the coroutine of this one from going on
+        for so many seconds; 0 if none has."""
+        step, own = None if self._loop is None else self._loop.step, timed.run.unit.sequence
+        if self._loop is None or step is None or step.sequence == own:
+            return 0
+        is_kept = step.took(monotonic()) >= least and self._loop.runs(own)
+        return step.sequence if is_kept else 0
+
+    def _blame(self, timed: TimedJob, blocker: int) -> None:
+        """Has the master end the job that blocks the loop, in the place of one that cannot end."""
+        assert self._loop is not None
+        calls = self._loop.calls_of(blocker)
+        name, jid = self._loop.name_of(blocker)
+        self._log.error(_KEPT, **timed.details, blocked_by=f"{name} {jid}", stack=in_app(calls))
+        if self._table is not None and timed.place >= 0:
+            self._table.tell(timed.place, innermost(calls), blocker=blocker)
 
     def _warn(self, timed: TimedJob) -> None:
         if not timed.raised:  # the stop has interrupted it before
+            return
+        if self._blocker(timed, TOO_LONG):  # it cannot hear of its TimeLimit
+            timed.put_off(self._warn, monotonic() + _AGAIN)
             return
         timed.told = True
         self._log.warning(
             "a job goes on after its TimeLimit: it swallowed it, or is in a call that blocks",
             **timed.details,
-            stack=stack_of(timed.run.unit.thread),
+            stack=in_app(self._calls(timed.run)),
         )
+
+    def _calls(self, run: JobRun) -> StackSummary:
+        """Where a job is: its coroutine, or its thread."""
+        found = None if self._loop is None else self._loop.calls_of(run.unit.sequence)
+        return found or calls_in(run.unit.thread)
 
 
 def _when(step: tuple[float, Callable[[TimedJob], None]]) -> float:

@@ -97,11 +97,14 @@ class HardLimits(Rule):
         self, child: ChildHandle, overdue: Sequence[Overdue], now: float
     ) -> ChildVerdict | None:
         """Begins the case of a child. Its other jobs get their time, unless each processor is
-        overdue or the child runs a suspect, beside which nothing runs."""
+        overdue, the child runs a suspect, beside which nothing runs, or no coroutine of an async
+        capsule can go on."""
         capsule, suspects = child.slot.capsule, any(job.suspect for job in overdue)
         places = child.beat.busy if suspects else capsule and capsule.concurrency
-        if places and len(overdue) >= places:
-            return _removal(f"each of its jobs goes on {_BEYOND}")
+        blocks = capsule and capsule.is_async and any(job.blocks for job in overdue)
+        if blocks or (places and len(overdue) >= places):
+            what = "a job blocks the event loop" if blocks else "each of its jobs goes on"
+            return _removal(f"{what} {_BEYOND}")
         self._cases[child] = _Case(replace_by=now + self._drain_limit)
         may_begin = self._replacements.may_begin(child)
         return ChildVerdict("replace", why="hard_timeout") if may_begin else None

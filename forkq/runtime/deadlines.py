@@ -23,6 +23,11 @@ _PLACE: Final = 3 * _WORD + _LONGEST_TEXT  # bytes
 # suspects that the child runs where no solo child can boot: of each third of the places the last
 # one, or the last two.
 _SPARE: Final = 18
+# What the child notes of an overdue job once it has logged the stack: it hangs; its step blocks the
+# event loop; or the step of this other job does.
+_HANGS: Final = 1
+_BLOCKS: Final = 2
+_KEEPS_OTHER: Final = 3
 # In the last place, as long as each processor has places in which it notes its begins; else 0. The
 # second one, if an event loop notes the units that it runs, too.
 _NOTES_BEGINS: Final = 1
@@ -34,21 +39,24 @@ _NOTES_UNITS: Final = 2
 StartCells: TypeAlias = tuple[MutableSequence[int], MutableSequence[float]]
 
 
-# Where an event loop notes the sequence of the lease whose step it does now (0: none), and how many
-# steps it has done.
+# Where an event loop notes the sequence of the lease whose step it does now (0: none), and when the
+# last step has begun (monotonic, in nanoseconds).
 StepCells: TypeAlias = MutableSequence[int]
 
 
 class Overdue(NamedTuple):
     """A job that runs beyond its ``deadline`` (monotonic). ``sequence``: of its lease. ``told``:
     the child has logged its stack; ``calls``: the innermost calls of that. ``suspect``: an ordinary
-    child runs it alone, so its lease is one of a solo child."""
+    child runs it alone, so its lease is one of a solo child. ``blocks``: it blocks the event loop.
+    ``keeps_other``: so that another job cannot end, whose deadline this is."""
 
     sequence: int
     deadline: float
     told: bool
     calls: str = ""
     suspect: bool = False
+    blocks: bool = False
+    keeps_other: bool = False
 
 
 class _Begun(NamedTuple):
@@ -130,12 +138,16 @@ class DeadlineTable:
         self._deadlines[place] = deadline  # last: from now on the master reads the place
         return place
 
-    def tell(self, place: int, calls: str) -> None:
-        """Notes that the stack of the job is logged."""
+    def tell(self, place: int, calls: str, *, blocks: bool = False, blocker: int = 0) -> None:
+        """Notes that the stack of the job is logged. ``blocks``: its step blocks the event loop.
+        ``blocker``: the sequence of another job whose step does, and which the master is to end in
+        the place of this one."""
         if place >= 0:
+            if blocker:
+                self._sequences[place] = blocker
             text = calls.encode("utf-8", "replace")[:_LONGEST_TEXT].ljust(_LONGEST_TEXT, b"\0")
             self._texts[place * _LONGEST_TEXT : (place + 1) * _LONGEST_TEXT] = text
-            self._told[place] = 1
+            self._told[place] = _KEEPS_OTHER if blocker else _BLOCKS if blocks else _HANGS
 
     def clear(self, place: int) -> None:
         """Frees the place of a job that has ended."""
@@ -269,7 +281,8 @@ def _overdue(file: int, place: int, deadline: float) -> Overdue:
         return Overdue(sequence, deadline, told=False, suspect=suspect)
     text = os.pread(file, _LONGEST_TEXT, 3 * words + place * _LONGEST_TEXT)
     calls = text.rstrip(b"\0").decode("utf-8", "ignore")
-    return Overdue(sequence, deadline, True, calls, suspect)
+    blocks = told in (_BLOCKS, _KEEPS_OTHER)
+    return Overdue(sequence, deadline, True, calls, suspect, blocks, told == _KEEPS_OTHER)
 
 
 def _word(file: int, at: int) -> int:

@@ -104,6 +104,15 @@ REFUSED: Final = Check(
     critical=True,
     alerts=(Alert("ForkqRedisRefuses", 0, critical=True),),
 )
+BLOCKED: Final = Check(
+    name="loop",
+    measures="seconds for which a job has blocked the event loop of its process",
+    limit=5,
+    words="blocks the event loop",
+    why="no other coroutine of that process goes on",
+    remedy="mend the place, or run it in a thread: `await asyncio.to_thread(...)`",
+    well="no job blocks an event loop",
+)
 LEADER: Final = Check(
     name="leader",
     measures="clocks that hold the leader's lease; processes of Sidekiq need none",
@@ -257,6 +266,7 @@ ASLEEP: Final = Check(
 
 # In the order in which the doctor tells them.
 CHECKS: Final = (
-    REDIS_MEMORY, REPLICA, DAMAGED, FLEET, SILENT_PROCESSES, REFUSED, LEADER, DUE, UNSERVED, IDLE,
-    BEHIND, PAUSED, SUSPECTS, HELD, SURGE, FAILING, DEAD, CRASHES, LATENCY, PERIODIC, ASLEEP,
+    REDIS_MEMORY, REPLICA, DAMAGED, FLEET, SILENT_PROCESSES, REFUSED, BLOCKED, LEADER, DUE,
+    UNSERVED, IDLE, BEHIND, PAUSED, SUSPECTS, HELD, SURGE, FAILING, DEAD, CRASHES, LATENCY,
+    PERIODIC, ASLEEP,
 )  # fmt: skip

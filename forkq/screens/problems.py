@@ -159,6 +159,22 @@ def _refused(facts: Facts) -> Problem | None:
     return Problem(says, "/busy", jobs=jobs, late=_longest_wait(facts), key=why)
 
 
+def _blocked(facts: Facts) -> Problem | None:
+    """The problem that jobs block the event loops of their processes, the longest one first."""
+    limit, known = checks.BLOCKED.limit, {one.identity: one for one in facts.processes}
+    blocking = [(one, known[who]) for who, one in facts.slow.blocking.items() if who in known]
+    late = [each for each in blocking if facts.at - each[0].since > limit]
+    if not late:
+        return None
+    job, process = min(late, key=lambda each: each[0].since)
+    more = f", and {_processes(len(late) - 1)} more" if len(late) > 1 else ""
+    seconds, busy = facts.at - job.since, sum(one.busy for _, one in late)
+    where = f"for {format_duration(seconds)}, in {printable(job.place)}"
+    what = f"job {name(job.job)} {name(job.jid)} blocks the event loop of {_who([process])}"
+    says = f"{what}{more}, {where}"
+    return Problem(says, "/busy", urgent=False, jobs=busy, late=seconds, key=process.identity)
+
+
 def _leader(facts: Facts) -> Problem | None:
     """The problem that no clock leads. Without any process of forkq, a clock is missed only by what
     is scheduled or retried."""
@@ -439,6 +455,7 @@ _FINDERS: Final[dict[Check, Callable[[Facts], Problem | None]]] = {
     checks.FLEET: _fleet,
     checks.SILENT_PROCESSES: _silent,
     checks.REFUSED: _refused,
+    checks.BLOCKED: _blocked,
     checks.LEADER: _leader,
     checks.DUE: _due,
     checks.UNSERVED: _unserved,

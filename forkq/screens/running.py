@@ -112,20 +112,27 @@ def progress_text(progress: Progress) -> str:
 
 
 def _progress(line: RunLine) -> Cell:
-    """The cell with the progress that a job reports; without one, on a screen, its time against the
-    usual one."""
+    """The cell with the progress that a job reports, unless it blocks all others; without one, on a
+    screen, its time against the usual one."""
     job, reported = line.job, line.job.progress
+    if job.blocks:
+        return (Phrase("blocks the event loop", "bad"),)
     if reported is None:
-        if not line.usual or not job.thread:
-            return ()
-        late: Tone = "warn" if line.is_late else ""
-        share = Share(job.elapsed, line.usual, "its time against the 95th percentile", late)
-        more = "longer than the usual" if line.exceeds(line.usual) else "usual"
-        return share, note(f"{more} {format_duration(line.usual)}")
+        return _against_usual(line)
     silent = job.silent_for > _NO_PROGRESS
     still = (note(f"none for {format_duration(job.silent_for)}", "warn"),) if silent else ()
     shares = (Share(reported.done, reported.total, "progress"),) if reported.total else ()
     return *shares, Phrase(progress_text(reported)), *still
+
+
+def _against_usual(line: RunLine) -> Cell:
+    """The time of a job against the usual one, if both are known."""
+    if not line.usual or not line.job.thread:
+        return ()
+    late: Tone = "warn" if line.is_late else ""
+    share = Share(line.job.elapsed, line.usual, "its time against the 95th percentile", late)
+    more = "longer than the usual" if line.exceeds(line.usual) else "usual"
+    return share, note(f"{more} {format_duration(line.usual)}")
 
 
 def _process(line: RunLine) -> Cell:

@@ -30,6 +30,17 @@ class Progress:
     at: float
 
 
+class Blocking(msgspec.Struct, frozen=True):
+    """A job that blocks the event loop of its child: the ``sequence`` number of its lease, its
+    class and ``jid``, the ``place`` in the app's code, and ``since`` when (epoch seconds)."""
+
+    sequence: int
+    job: str
+    jid: str
+    place: str
+    since: float
+
+
 class UnitOfWork(msgspec.Struct, eq=False):
     """A fetched job. Its payload stays in the in-flight hash until the unit is settled.
 

@@ -121,3 +121,12 @@ async def kill_itself(seconds: float) -> None:
     record("begin")
     await asyncio.sleep(seconds)
     os.kill(os.getpid(), 9)
+
+
+@forkq.job(name="BlockUntil")
+async def block_until(path: str) -> None:
+    """Blocks the loop until there is a file."""
+    record("begin")
+    while not Path(path).exists():
+        time.sleep(_SLICE)
+    record("end")

@@ -25,8 +25,8 @@ CHECKS = [
     "redis-memory", "latency", "clock",
     "rights", "timeout", "huge-pages", "overcommit", "clients", "buffers", "classes", "versions",
     "moves",
-    "damaged", "fleet", "silent", "refused", "leader", "due", "queues", "idle", "behind", "paused",
-    "suspects", "held", "surge", "failing", "dead", "periodic", "asleep",
+    "damaged", "fleet", "silent", "refused", "loop", "leader", "due", "queues", "idle", "behind",
+    "paused", "suspects", "held", "surge", "failing", "dead", "periodic", "asleep",
 ]  # fmt: skip
 APP = """
 import forkq

@@ -159,9 +159,9 @@ class InProcessChild:
         self.fetcher, self.leases = self.fetch.fetcher, self.fetch.leases
         self.parked = threading.Event()
         self.settler = Settler(self.fetch, pool, on_parked=self.parked.set)
-        self.limits = TimeLimits(self.log, job_timeout, job_hard_timeout, table)
-        self.limits.cancelled.update(cancelled)
         self.loop = EventLoop(self.log)
+        self.limits = TimeLimits(self.log, job_timeout, job_hard_timeout, table, self.loop)
+        self.limits.cancelled.update(cancelled)
         self.processors: list[Processor] = []
         self.manager = Manager(concurrency, self.fetch, self._make_processor, self.log)
         self._pool = pool

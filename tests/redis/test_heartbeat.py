@@ -163,7 +163,7 @@ def test_a_record_has_every_field_of_sidekiqs_dumps_in_their_types(
     child.units.append(UnitOfWork(1, "default", 9, PAYLOAD))  # fetched, not begun
     assert child.beat()
     fields = record(redis)
-    assert fields.keys() - DUMPED_FIELDS.keys() == {"concurrency", "cpu", "refused"}
+    assert fields.keys() - DUMPED_FIELDS.keys() == {"concurrency", "cpu", "refused", "blocking"}
     for name, kind in DUMPED_FIELDS.items():
         value = json.loads(fields[name]) if name != "quiet" else fields[name]
         assert type(value) is kind, name

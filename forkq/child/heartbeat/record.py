@@ -10,6 +10,7 @@ import os
 import socket
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from itertools import chain
@@ -28,7 +29,7 @@ from ...store.scripts import PROCESS_RECORD, QUEUES_IN_FLIGHT, SET_ADD
 from ...store.steps import checked
 from ...version import __version__
 from ...wire.keys import Keys
-from ...wire.lease import RECORD_TTL, Progress, UnitOfWork
+from ...wire.lease import RECORD_TTL, Blocking, Progress, UnitOfWork
 from ...wire.marks import VERSION
 from ...wire.payload import bounded
 from ...wire.times import now
@@ -61,11 +62,19 @@ class Written(NamedTuple):
 
 class Record:
     """Written and removed by the heartbeat's thread. ``info`` is what ``describe`` says. Of a
-    ``crowded`` child only the jobs that run for longest are shown; the count is that of all."""
+    ``crowded`` child only the jobs that run for longest are shown; the count is that of all.
+    ``blocking`` says which job blocks the event loop."""
 
     def __init__(
-        self, identity: str, keys: Keys, info: dict[str, Any], *, crowded: bool = False
+        self,
+        identity: str,
+        keys: Keys,
+        info: dict[str, Any],
+        *,
+        crowded: bool = False,
+        blocking: Callable[[], Blocking | None] = lambda: None,
     ) -> None:
+        self._blocking = blocking
         self._most = _MOST_SHOWN if crowded else None
         self._identity = identity
         self._keys = keys
@@ -174,6 +183,7 @@ class Record:
             "rss": resident(),
             "cpu": self._cpu.percent(),
             "refused": refused,
+            "blocking": _of_blocking(self._blocking()),
         }
         # Redis may have lost it. Without it, a clock takes a child that cannot beat for dead.
         reference = (
@@ -206,9 +216,9 @@ class Record:
         return commands
 
     def _work_of(self, unit: UnitOfWork) -> bytes:
-        """What a processor runs, in Sidekiq's format; Sidekiq ignores forkq's ``lease`` and
-        ``progress``."""
-        running = {
+        """What a processor runs, in Sidekiq's format; Sidekiq ignores forkq's ``lease``,
+        ``progress`` and ``blocks``."""
+        running: dict[str, object] = {
             "queue": unit.queue_name,
             "payload": self._payload(unit),
             "run_at": int(unit.started),
@@ -216,7 +226,15 @@ class Record:
         }
         if unit.progress is not None:
             running["progress"] = unit.progress
+        if place := self._blocked_by(unit):
+            running["blocks"] = place
         return msgspec.json.encode(running)
+
+    def _blocked_by(self, unit: UnitOfWork) -> str:
+        """The place at which this job blocks the event loop; "" if it does not."""
+        blocking = self._blocking()
+        is_it = blocking is not None and blocking.sequence == unit.sequence
+        return blocking.place if blocking is not None and is_it else ""
 
     def _payload(self, unit: UnitOfWork) -> str:
         if len(unit.payload) <= _LARGEST_SHOWN:
@@ -252,6 +270,10 @@ def describe(identity: str, config: Config, capsule: Capsule) -> dict[str, Any]:
         "knows": VERSION,
         **({"threads": capsule.job_threads} if capsule.is_async else {}),
     }
+
+
+def _of_blocking(found: Blocking | None) -> bytes:
+    return b"" if found is None else msgspec.json.encode(found)
 
 
 def _with_master(own: str, master: int) -> str:

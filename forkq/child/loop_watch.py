@@ -1,0 +1,197 @@
+"""The steps of the coroutines of jobs: each notes whose it is and when it begins. A thread names
+the job whose step blocks the event loop, while all other coroutines wait.
+
+The thread reads what is noted, so steps cost nothing more. It sleeps while no job runs in the loop.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Coroutine, Iterable
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from ..runtime.app_frames import is_apps
+from ..runtime.assignment import exit_job_fork, is_job_fork
+from ..runtime.deadlines import StepCells
+from ..runtime.stack_dump import calls_in, in_app
+from ..wire.lease import Blocking
+from ..wire.times import now as epoch
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+# In seconds. A step that takes so long blocks the loop. It is looked at so soon after it has begun.
+TOO_LONG: Final = 0.2
+_LATER: Final = 0.002
+# How often a place in the code is logged.
+_LOG_EVERY: Final = 60.0
+_MOST_PLACES: Final = 1000
+_BLOCKS: Final = "a job blocks the event loop: the other coroutines of this child wait"
+
+
+class Step(NamedTuple):
+    """A step of a coroutine that the loop does now: the ``sequence`` of its unit, and when it has
+    ``begun`` (monotonic)."""
+
+    sequence: int
+    begun: float
+
+    def took(self, now: float) -> float:
+        """For how many seconds it lasts."""
+        return now - self.begun
+
+
+def step_in(cells: StepCells) -> Step | None:
+    """The step that the loop does now; None if it does none of a job."""
+    while sequence := cells[0]:
+        begun = cells[1]
+        if cells[0] == sequence and cells[1] == begun:
+            return Step(sequence, begun / 1e9)
+    return None
+
+
+class StepsOf(Protocol):
+    """The job whose steps are noted. ``sequence``: that of its unit; 0 once it has ended."""
+
+    @property
+    def sequence(self) -> int: ...
+
+    @property
+    def name(self) -> tuple[str, str]:
+        """The class and the jid of the job."""
+
+    def end_before_it_began(self) -> None:
+        """Ends the job: its task is cancelled before its first step. Later it changes nothing."""
+
+
+class Steps(Coroutine[Any, Any, Any]):
+    """A coroutine of a job, which notes at each step in ``cells`` whose step it is, and when it
+    begins. All else it leaves to the coroutine, so that tools see that one."""
+
+    __slots__ = ("_cells", "_coroutine", "_job", "_send")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], job: StepsOf, cells: StepCells) -> None:
+        self._coroutine = coroutine
+        self._send = coroutine.send
+        self._job = job
+        self._cells = cells
+
+    def send(self, value: Any, /) -> Any:
+        return self._step(self._send, value)
+
+    def throw(self, *error: Any) -> Any:
+        self._job.end_before_it_began()
+        return self._step(self._coroutine.throw, *error)
+
+    def close(self) -> None:
+        self._coroutine.close()
+
+    def __await__(self) -> Any:
+        return self._coroutine.__await__()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._coroutine, name)
+
+    def _step(self, advance: Callable[..., Any], *value: Any) -> Any:
+        cells = self._cells
+        before = cells[0]  # not 0 where one step begins a task eagerly
+        cells[1] = monotonic_ns()
+        cells[0] = self._job.sequence
+        error: BaseException | None = None
+        try:
+            return advance(*value)
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            cells[0] = before
+            if is_job_fork():  # the job has forked: the copy must run no step of another job
+                exit_job_fork(None if isinstance(error, StopIteration) else error)
+            del error
+
+
+def name_of(sequence: int, jobs: Iterable[StepsOf]) -> tuple[str, str]:
+    """The class and the jid of the job with that number; "?" if it has just ended."""
+    return next((job.name for job in jobs if job.sequence == sequence), ("?", "?"))
+
+
+class LoopWatch:
+    """``cells``: where the loop notes its steps; ``thread``: that of the loop; ``jobs``: those that
+    run in it. The loop sets ``has_jobs`` when one begins."""
+
+    def __init__(
+        self,
+        cells: StepCells,
+        thread: int,
+        has_jobs: threading.Event,
+        jobs: Collection[StepsOf],
+        log: FilteringBoundLogger,
+    ) -> None:
+        self._cells = cells
+        self._loop_thread = thread
+        self._has_jobs = has_jobs
+        self._jobs = jobs
+        self._log = log
+        self._is_over = threading.Event()
+        self._logged: dict[tuple[str, str], float] = {}  # when, by place
+        self._told: Step | None = None  # the step that is logged, and lasts
+        self.blocking: Blocking | None = None
+        self._thread = threading.Thread(target=self._run, name="loop-watch", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread. Raises RuntimeError if the system has none left."""
+        self._thread.start()
+
+    def end(self) -> None:
+        """Ends the thread soon."""
+        self._is_over.set()
+        self._has_jobs.set()
+
+    def join(self, timeout: float) -> None:
+        """Waits for the end of the thread."""
+        self._thread.join(timeout)
+
+    def _run(self) -> None:
+        while not self._is_over.wait(self.look()):
+            if not self._jobs and self._told is None:
+                self._has_jobs.clear()
+                if self._jobs or self._is_over.is_set():  # since then
+                    self._has_jobs.set()
+            self._has_jobs.wait()
+
+    def look(self) -> float:
+        """Logs the step that blocks the loop, if one does. Returns after how many seconds to look
+        again: when the step that it sees will have lasted for too long."""
+        now, step = time.monotonic(), step_in(self._cells)
+        if self._told is not None and step != self._told:
+            self._told = self.blocking = None
+        if step is None:
+            return TOO_LONG
+        if step.took(now) < TOO_LONG:
+            return TOO_LONG + _LATER - step.took(now)
+        self._tell(step, now)
+        return TOO_LONG
+
+    def _tell(self, step: Step, now: float) -> None:
+        calls, name = calls_in(self._loop_thread), name_of(step.sequence, tuple(self._jobs))
+        if step_in(self._cells) != step:  # it has just ended: the stack may be that of another one
+            return
+        last = next((call for call in reversed(calls) if is_apps(call.filename)), calls[-1])
+        if self._told is None:
+            place = f"{last.name} ({last.filename}:{last.lineno})"
+            self.blocking = Blocking(step.sequence, *name, place, epoch() - step.took(now))
+        self._told = step
+        if self._may_log((last.filename, last.name), now):
+            known = {"class": name[0], "jid": name[1], "seconds": round(step.took(now), 3)}
+            self._log.warning(_BLOCKS, **known, stack=in_app(calls))
+
+    def _may_log(self, place: tuple[str, str], now: float) -> bool:
+        """Notes that the place is logged now, unless it was within a minute."""
+        if now - self._logged.get(place, -_LOG_EVERY) < _LOG_EVERY:
+            return False
+        if len(self._logged) >= _MOST_PLACES:
+            self._logged.clear()
+        self._logged[place] = now
+        return True

@@ -1,0 +1,146 @@
+"""The watch of the event loop: it names the job whose step blocks all others."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from forkq.child.event_loop import EventLoop
+from forkq.child.loop_watch import TOO_LONG, LoopWatch, step_in
+from tests.support.recorded_log import RecordedLog
+from tests.support.waiting import PATIENCE, wait_until
+from tests.unit.child.test_event_loop import Started, log, loop, run
+
+__all__ = ["log", "loop"]  # fixtures
+
+BLOCKS = "a job blocks the event loop: the other coroutines of this child wait"
+
+
+def lines(log: RecordedLog) -> list[dict[str, Any]]:
+    return [values for _, event, values in log.lines if event == BLOCKS]
+
+
+def blocks_until(condition: Callable[[], object]) -> None:
+    wait_until(condition, what="the watch", every=0.001)
+
+
+def test_a_step_that_blocks_is_named_with_its_job_and_its_place(
+    loop: EventLoop, log: RecordedLog
+) -> None:
+    async def computes() -> None:
+        blocks_until(lambda: lines(log))
+        blocking = loop.blocking
+        assert blocking is not None
+        assert (blocking.sequence, blocking.job, blocking.jid) == (7, "Job", "m7")
+        assert "test_loop_watch.py" in blocking.place or "waiting.py" in blocking.place
+        assert abs(time.time() - blocking.since) >= TOO_LONG
+
+    assert run(loop, computes).error is None
+    [line] = lines(log)
+    assert (line["class"], line["jid"]) == ("Job", "m7")
+    assert line["seconds"] >= TOO_LONG
+    assert "in computes" in line["stack"]
+    assert "event_loop.py" not in line["stack"], "forkq's own calls are left out"
+    wait_until(lambda: loop.blocking is None, what="the end of the step")
+
+
+def test_a_place_is_logged_once_a_minute_and_another_one_for_itself(
+    loop: EventLoop, log: RecordedLog
+) -> None:
+    async def one() -> None:
+        end = time.monotonic() + PATIENCE
+        while loop.blocking is None and time.monotonic() < end:
+            time.sleep(0.001)
+
+    async def other() -> None:
+        end = time.monotonic() + PATIENCE
+        while loop.blocking is None and time.monotonic() < end:
+            time.sleep(0.001)
+
+    for job in (one, one, other, one):
+        assert run(loop, job).error is None
+        wait_until(lambda: loop.blocking is None, what="the end of the step")
+    assert [line["stack"].rsplit(" in ", 1)[1].split()[0] for line in lines(log)] == [
+        "one",
+        "other",
+    ]
+
+
+def test_a_task_that_a_job_has_started_is_named_as_its_job(
+    loop: EventLoop, log: RecordedLog
+) -> None:
+    async def part() -> None:
+        blocks_until(lambda: lines(log))
+
+    async def starts() -> None:
+        await asyncio.gather(part())
+
+    assert run(loop, starts).error is None
+    assert [line["jid"] for line in lines(log)] == ["m7"]
+
+
+def test_a_call_that_keeps_the_interpreter_is_named_when_it_returns(
+    loop: EventLoop, log: RecordedLog
+) -> None:
+    """No thread can look meanwhile, as in a regular expression that goes wrong."""
+    sleep: Any = ctypes.PyDLL(None).usleep
+
+    async def keeps() -> None:
+        sleep(int(2 * TOO_LONG * 1e6))
+        blocks_until(lambda: lines(log))
+
+    assert run(loop, keeps).error is None
+    [line] = lines(log)
+    assert line["jid"] == "m7"
+    assert line["seconds"] >= 2 * TOO_LONG
+
+
+def test_a_job_that_waits_is_not_named(loop: EventLoop, log: RecordedLog) -> None:
+    gate = threading.Event()
+    looks = []
+
+    async def waits() -> None:
+        while not gate.is_set():
+            await asyncio.sleep(0.005)
+
+    started = Started(loop, waits)
+    watch = loop._watch
+    wait_until(lambda: (watch or loop._watch) is not None, what="the watch")
+    end = time.monotonic() + 3 * TOO_LONG
+    while time.monotonic() < end:
+        looks.append(step_in(loop.cells))
+        time.sleep(0.001)
+    gate.set()
+    started.end()
+    assert all(step is None or step.took(end) < 4 * TOO_LONG for step in looks)
+    assert not [line for line in lines(log) if line["seconds"] > 2 * TOO_LONG]
+
+
+@pytest.mark.parametrize(("age", "is_told"), [(0.0, False), (TOO_LONG + 0.01, True)])
+def test_it_looks_again_when_the_step_will_have_lasted_for_too_long(
+    log: RecordedLog, age: float, is_told: bool
+) -> None:
+    cells = [7, time.monotonic_ns() - int(age * 1e9)]
+    thread = threading.get_ident()
+    watch = LoopWatch(cells, thread, threading.Event(), [], log)
+    pause = watch.look()
+    assert pause <= TOO_LONG + 0.01
+    assert bool(lines(log)) is is_told
+    cells[0] = 0
+    assert watch.look() == TOO_LONG
+    assert watch.blocking is None
+
+
+def test_it_sleeps_while_no_job_runs(loop: EventLoop) -> None:
+    async def nothing() -> None: ...
+
+    run(loop, nothing)
+    wait_until(lambda: not loop._has_jobs.is_set(), what="the watch asleep")
+    run(loop, nothing)
+    assert loop.blocking is None
