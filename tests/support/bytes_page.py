@@ -1,0 +1,172 @@
+"""What a job takes in Redis, by feature: measured on a real server, 10,000 jobs of each kind.
+
+``python -m tests.support.bytes_page`` measures, and writes the table into docs/scale.md. A test
+measures again, and compares (tests/redis/test_bytes.py). A feature is one more ``Kind`` in KINDS.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from redis import Redis
+
+import forkq
+from forkq.features.iterable.parts import KEPT_FOR, Iteration
+from forkq.store.connection import RedisConnection
+from forkq.store.scripts import CURSOR_SAVE, Call
+from forkq.wire.keys import Keys
+from forkq.wire.payload import dumps, new_jids
+from tests.support.documents import ROOT
+from tests.support.server import Server
+from tests.support.waiting import wait_until
+
+PAGE: Final = ROOT / "docs" / "scale.md"
+JOBS: Final = 10_000
+_BLOCK: Final = re.compile(
+    r"(<!-- Made by [^>]*bytes_page[^>]*-->\n)\n(.*?)\n\n(<!-- end -->)", re.S
+)
+_KEYS: Final = Keys()
+
+
+class Kind(NamedTuple):
+    """Jobs of one kind. ``fill`` brings so many to a server; ``beside``: the kind of plain job that
+    they are compared with."""
+
+    name: str
+    fill: Callable[[Server, int], None]
+    beside: str
+
+
+def _pushed(times: int = 1, **options: Any) -> Callable[[Server, int], None]:
+    """Pushes jobs with these options, so many times each."""
+
+    def fill(server: Server, count: int) -> None:
+        client = forkq.Client(server.url)
+        rows = [[number] for number in range(count)]
+        for _ in range(times):
+            client.push_bulk({"class": "Resize", "args": rows, **options})
+        client.close()
+
+    return fill
+
+
+def _leased(*, cursor: bool) -> Callable[[Server, int], None]:
+    """Jobs that run, with a cursor or without."""
+
+    def fill(server: Server, count: int) -> None:
+        connection = RedisConnection(server.url)
+        connection.connect()
+        plain = {"retry": True, "queue": "default", "class": "Resize", "created_at": 1.5e9 + 0.25}
+        leased, marks = _KEYS.inflight("default"), {"v": 2, "needs": {"cursor": 1}}
+        reached = Iteration(1, 123_456, 12.5).fields()
+        for number, jid in enumerate(new_jids(count)):
+            job = {**plain, "args": [number], "jid": jid, "enqueued_at": 1.5e9 + 0.25}
+            lease, raw = f"vm:7:0123456789ab/{number}", dumps(job)
+            calls: list[Any] = [("HSET", leased, lease, raw)]
+            if cursor:
+                names = (leased, _KEYS.iteration(jid), _KEYS.marked)
+                saved = (lease, "default", dumps({**job, "forkq": marks}), len(raw), KEPT_FOR)
+                calls.append(Call(CURSOR_SAVE, names, (*saved, *reached)))
+            connection.exchange(calls)
+        connection.close()
+
+    return fill
+
+
+def _cancelled(server: Server, count: int) -> None:
+    _pushed()(server, count)
+    redis = Redis.from_url(server.url)
+    found: Any = redis.lrange("queue:default", 0, -1)
+    jids = [jid.decode() for raw in found for jid in _JID.findall(raw)]
+    redis.hset(_KEYS.cancelled, mapping={f"jid:{jid}": "1795000000.123456" for jid in jids})
+    redis.close()
+
+
+_JID: Final = re.compile(rb'"jid":"([0-9a-f]+)"')
+_WAITS, _LATER, _RUNS = (
+    "a plain job that waits in its queue",
+    "one that is scheduled",
+    "one that runs",
+)
+KINDS: Final = (
+    Kind(_WAITS, _pushed(), _WAITS),
+    Kind(_LATER, _pushed(at=4e9), _WAITS),
+    Kind(_RUNS, _leased(cursor=False), _RUNS),
+    Kind("`expires_in=600`", _pushed(expires_in=600), _WAITS),
+    Kind("`unique_for=3600`", _pushed(unique_for=3600), _WAITS),
+    Kind('`on_duplicate="latest"`', _pushed(unique_for=3600, on_duplicate="latest"), _WAITS),
+    Kind(
+        "the same, and a newer one waits in its lock",
+        _pushed(2, unique_for=3600, on_duplicate="latest"),
+        _WAITS,
+    ),
+    Kind("`debounce=5`", _pushed(debounce=5), _LATER),
+    Kind("`once=True`, for a day", _pushed(once=True), _WAITS),
+    Kind("an iterable job that has saved its cursor", _leased(cursor=True), _RUNS),
+    Kind("cancelled, until it has ended", _cancelled, _WAITS),
+)  # fmt: skip
+
+
+def measured(server: Server, kinds: tuple[Kind, ...] = KINDS, jobs: int = JOBS) -> dict[str, float]:
+    """The bytes that one job of each kind takes on this server, which no other program uses."""
+    return {kind.name: _bytes_of(kind, server, jobs) for kind in kinds}
+
+
+def _bytes_of(kind: Kind, server: Server, jobs: int) -> float:
+    redis = server.client()
+    redis.ping()
+    clients = _connected(redis)
+    kind.fill(server, 10)  # the server learns the scripts
+    redis.flushall()
+    before = _used(redis, clients)
+    kind.fill(server, jobs)
+    return (_used(redis, clients) - before) / jobs
+
+
+def _used(redis: Redis, clients: int) -> int:
+    """The memory of the server, once it has no more clients than these: each has buffers there."""
+    wait_until(lambda: _connected(redis) <= clients, what="the end of all other connections")
+    found: Any = redis.info("memory")
+    return int(found["used_memory"])
+
+
+def _connected(redis: Redis) -> int:
+    found: Any = redis.info("clients")
+    return int(found["connected_clients"])
+
+
+def table(found: Mapping[str, float]) -> str:
+    """The table, in tens of bytes."""
+    lines = ["| job | bytes | more than a plain one |", "|---|---|---|"]
+    for kind in KINDS:
+        more = _rounded(found[kind.name]) - _rounded(found[kind.beside])
+        shown = "" if kind.name == kind.beside else f"{more:+}"
+        lines.append(f"| {kind.name} | {_rounded(found[kind.name])} | {shown} |")
+    return "\n".join(lines)
+
+
+def _rounded(size: float) -> int:
+    return round(size / 10) * 10
+
+
+def documented() -> dict[str, int]:
+    """The bytes by kind, as the page has them."""
+    [(_, rows, _)] = _BLOCK.findall(PAGE.read_text())
+    return {name: int(size) for name, size in re.findall(r"^\| (.+?) \| (\d+) \|", rows, re.M)}
+
+
+def page(found: Mapping[str, float]) -> str:
+    """The text of the page with this table."""
+    text, blocks = _BLOCK.subn(
+        lambda one: f"{one[1]}\n{table(found)}\n\n{one[3]}", PAGE.read_text()
+    )
+    assert blocks == 1, f"{PAGE} has {blocks} places for the table"
+    return text
+
+
+if __name__ == "__main__":
+    with_server = Server().start()
+    PAGE.write_text(page(measured(with_server)))
+    with_server.close()
