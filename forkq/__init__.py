@@ -17,6 +17,7 @@ from .current_job import CurrentJob as JobContext
 from .current_job import current_job, lease_lost
 from .default_client import configure
 from .errors import (
+    BatchFinished,
     BlockingPushWarning,
     Cancelled,
     CannotSave,
@@ -62,16 +63,20 @@ from .registry import (
 from .store.route import replicated
 from .version import __version__
 from .wire.payload import Payload
+from .wire.prepared import PreparedJob
 
 if TYPE_CHECKING:
     from . import api, cursors
     from .api import Queue, cancel, is_alive
+    from .batches.batch import Batch
     from .iterable import IterableJob
 
 __all__ = [
     "DISCARD",
     "KILL",
     "AroundMiddleware",
+    "Batch",
+    "BatchFinished",
     "BlockingPushWarning",
     "Cancelled",
     "CannotSave",
@@ -95,6 +100,7 @@ __all__ = [
     "NextCall",
     "NotPermitted",
     "Payload",
+    "PreparedJob",
     "PushOutcome",
     "Queue",
     "RetryIn",
@@ -134,6 +140,8 @@ def __getattr__(name: str) -> Any:
     """Loads at first use what few programs need; ``api`` needs a Redis library."""
     if name in {"api", "cursors"}:
         return importlib.import_module(f".{name}", __name__)
+    if name == "Batch":
+        return importlib.import_module(".batches.batch", __name__).Batch
     if name == "IterableJob":
         return importlib.import_module(".iterable", __name__).IterableJob
     if name in {"Queue", "cancel", "is_alive"}:

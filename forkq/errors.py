@@ -126,6 +126,11 @@ class ServerReadOnly(ServerRefused):
     exit_code = 7
 
 
+class BatchFinished(ServerRefused):
+    """A push into a batch that takes no members any more: its block has ended, it was cancelled, or
+    the member that pushes has ended. None of the jobs of that call of Redis is pushed."""
+
+
 class NotPermitted(ServerRefused):
     """The user in the URL has no right (ACL) to a command or a key. See docs/redis.md."""
 

@@ -32,6 +32,7 @@ from .job_methods import (
     PerformAsyncOnCommit,
     PerformBulk,
     PerformLater,
+    Prepare,
     SetOptions,
 )
 from .push import CALLS_ELSEWHERE, OPTIONS_ELSEWHERE, Parameters, Pusher
@@ -89,6 +90,7 @@ class Job:
     aperform_in = AwaitPerformLater("aperform_in")
     aperform_at = AwaitPerformLater("aperform_at")
     aperform_bulk = AwaitPerformBulk()
+    s = Prepare()
     set = SetOptions()
     cancel = Cancel()
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, cast, o
 
 from .errors import MissingAttribute
 from .push import Performs, Pusher, missing
+from .wire.prepared import PreparedJob
 from .wire.times import Moment
 
 if TYPE_CHECKING:
@@ -62,6 +63,13 @@ class AwaitPerformAsync:
 class PerformAsyncOnCommit:
     def __get__(self, job: object, owner: Callable[[], Performs[P]]) -> Callable[P, str]:
         return cast("Callable[P, str]", _pusher(owner).perform_async_on_commit)
+
+
+class Prepare:
+    """``Pusher.s`` of a job class."""
+
+    def __get__(self, job: object, owner: Callable[[], Performs[P]]) -> Callable[P, PreparedJob]:
+        return cast("Callable[P, PreparedJob]", _pusher(owner).s)
 
 
 class PerformLater:

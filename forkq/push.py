@@ -30,6 +30,7 @@ from .errors import InvalidJob, MissingAttribute, nearest
 from .wire.bulk import in_row, next_turn
 from .wire.defaults import with_defaults
 from .wire.payload import KEY, Payload
+from .wire.prepared import PreparedJob
 from .wire.times import Moment, due
 from .wire.validation import OPTIONS, with_options
 
@@ -373,6 +374,11 @@ class Pusher(Generic[P]):
         from .cancelling import cancel_holder  # noqa: PLC0415 - a push needs none of it
 
         return cancel_holder(self.name, self._options, self._parameters, args, kwargs)
+
+    def s(self, *args: P.args, **kwargs: P.kwargs) -> PreparedJob:
+        """This job with these arguments, to be pushed later: by a batch, for example. Raises
+        InvalidJob if the arguments do not fit."""
+        return PreparedJob(self._payload(args, kwargs))
 
     def payload(self, *args: P.args, **kwargs: P.kwargs) -> Payload:
         """What ``perform_async`` gives to ``Client.push``: the class, the arguments, the options.

@@ -19,6 +19,8 @@ from .bulk import Outcome, undo
 from .classes import HeldClass, held_classes, release_class
 from .door import server, servers, shards, shards_of
 from .entry import JobEntry
+from .features.batches import BatchEntry as Batch
+from .features.batches import BatchReport, batches
 from .features.locks import LockFilter, UniqueLock, free_lock, lock_of, unique_locks
 from .filters import Filter
 from .find import (
@@ -45,6 +47,8 @@ from .running import RunningJob, WorkSet, progress, running, stuck
 from .stats import Day, QueueFigures, Stats, damaged_keys, history, queue_names, stats
 
 __all__ = [
+    "Batch",
+    "BatchReport",
     "ClassMetrics",
     "Crash",
     "Day",
@@ -81,6 +85,7 @@ __all__ = [
     "Tree",
     "UniqueLock",
     "WorkSet",
+    "batches",
     "cancel",
     "cancel_class",
     "cancel_jobs",

@@ -19,7 +19,7 @@ from ..errors import InvalidJob, TimeLimit, shown
 from ..features.cancel.parts import Mark, field_in
 from ..runtime.deadlines import DeadlineTable, StartCells, UnitCells
 from ..runtime.stack_dump import calls_in, in_app, innermost
-from ..wire.payload import Payload
+from ..wire.payload import KEY, Payload
 from ..wire.validation import time_limit
 from .event_loop import EventLoop, LoopState
 from .interrupt import InterruptRegion
@@ -187,8 +187,9 @@ class TimeLimits:
         running = [(region, run) for region in regions if (run := region.run) and run.job]
         self._forced &= {run for _, run in running}
         for region, run in running:
-            made = (run.job or {}).get("created_at")
-            facts = {"jid": run.jid, "class": run.shown_class, "created_at": made}
+            job = run.job or {}
+            facts = {"jid": run.jid, "class": run.shown_class, KEY: job.get(KEY)}
+            facts["created_at"] = job.get("created_at")
             if (mark := self.cancelled.get(field_in(self.cancelled, facts))) is not None:
                 self._end_cancelled(region, run, mark)
 

@@ -57,6 +57,7 @@ _COMMANDS = {
     "limits": "queues",
     "classes": "classes",
     "unique": "features.unique",
+    "batches": "features.batches",
     "jobs": "jobs",
     "retries": "jobs",
     "dead": "jobs",
@@ -81,7 +82,7 @@ _GROUPS = {
     "Run": ("init", "start", "quiet", "stop", "restart", "status", "push", "shell", "demo"),
     "Look": (
         *("stats", "running", "stuck", "find", "processes", "queues", "jobs", "retries", "dead"),
-        *("scheduled", "classes", "unique", "shards", "doctor", "top", "web", "metrics"),
+        *("scheduled", "classes", "unique", "batches", "shards", "doctor", "top", "web", "metrics"),
     ),
     "Act": ("retry", "cancel", "undo", "pause", "resume", "limits", "cron", "mark-deploy"),
     "Configure": ("config", "adopt", "version"),

@@ -18,7 +18,7 @@ from ..features.cancel.parts import (
     REMEMBERED_FOR,
     Mark,
     field_in,
-    is_of_class,
+    is_of_many,
     read_marks,
 )
 from ..features.effects import Effect, packed
@@ -122,7 +122,7 @@ class _Pass:
     def __init__(self, keys: Keys, connection: RedisConnection, marks: dict[str, Mark]) -> None:
         self._keys = keys
         self._connection = connection
-        self._with_classes = int(any(map(is_of_class, marks)))
+        self._with_groups = int(any(map(is_of_many, marks)))
         self.marks = marks
         self.seen: set[str] = set()
         self.ended = 0
@@ -193,7 +193,7 @@ class _Pass:
         asked = newest_cancelled(self._keys, job)
         if not asked or needs_newer(job.get(KEY)):
             return
-        if not is_of_class(field):
+        if not is_of_many(field):
             asked += tuple(cancel.effects(self._keys, str(job.get("jid") or "")))
         names: list[Any] = []
         text = packed(asked, names, self._keys.totals("ends"))
@@ -202,7 +202,7 @@ class _Pass:
 
     def _look(self, kind: str, key: str, at: str, most: int) -> tuple[list[Any], list[_Hit]]:
         """Where to go on, with the place of the page, and the cancelled jobs of a page."""
-        arguments = (kind, at, most, _BYTES, self._with_classes)
+        arguments = (kind, at, most, _BYTES, self._with_groups)
         answer = self._connection.script(CANCELLED_JOBS, (self._keys.cancelled, key), arguments)
         length = 4 if kind == "list" else 1
         place = [str(answer[0], "ascii"), *answer[1:length]]
@@ -232,9 +232,9 @@ class _Pass:
         return ended
 
     def _effects(self, job: Payload, field: str) -> Sequence[Effect]:
-        """What happens together with the end of a job. One of a cancelled class has no note, and is
-        not remembered: there may be a million."""
+        """What happens together with the end of a job. One of a cancelled class or batch has no
+        note, and is not remembered: there may be a million."""
         asked = effects(self._keys, job, "cancelled")
-        if is_of_class(field):
+        if is_of_many(field):
             return asked
         return (*asked, *cancel.effects(self._keys, str(job.get("jid") or "")))

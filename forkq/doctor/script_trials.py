@@ -184,7 +184,7 @@ class _Story:
         keys, queue, (index, ends) = self._keys, self._keys.queue("e"), self._marked
         payload = b'{"class":"%s","forkq":{"needs":{"expires_at":\x01}}}' % _CLASS.encode()
         shared = [keys.queues, keys.schedule, index, ends]
-        over = [1, 5, "e", -_AHEAD, "+inf", *[""] * 5, payload]
+        over = [1, 5, "e", -_AHEAD, "+inf", *[""] * 7, payload]
         yield Trial(Call(scripts.PUSH, [*shared, queue], over), 1)
         yield Trial(("ZRANGE", index, 0, 0, "WITHSCORES"), self._is_an_hour_ago)
         looked = Call(scripts.EXPIRED_JOBS, [queue, ends], [0, 10, _MUCH])
@@ -196,12 +196,12 @@ class _Story:
         yield Trial(Call(scripts.END, leased, [f"{_OWNER}1", "expired", _CLASS, 1]), 1)
         yield Trial(("HGET", ends, f"{_CLASS}|expired"), b"2")
         lock = keys.unique("d")
-        one = [1, 5, "e", "", "+inf", 5, _CLASS, _KEPT, "p", "", payload]
+        one = [1, 5, "e", "", "+inf", 5, _CLASS, _KEPT, "p", "", "", "", payload]
         taken, again = [*one, _JID(1)], [*one, _JID(2)]
         names = [*shared, queue, lock, keys.doubted]
         yield Trial(Call(scripts.PUSH, names, [*taken, *again]), [1, 1, _JID(1).encode()])
         yield from self._doubted(names, again)
-        known = [1, 5, "e", "", "", "", _CLASS, "", "", 5, payload, _JID(3)]
+        known = [1, 5, "e", "", "", "", _CLASS, "", "", 5, "", "", payload, _JID(3)]
         once = [*shared, queue, keys.pushed(_JID(3))]
         yield Trial(Call(scripts.PUSH, once, known), 1)
         yield Trial(Call(scripts.PUSH, once, known), [1, 2])
@@ -209,6 +209,7 @@ class _Story:
         yield Trial(Call(scripts.EFFECTS_ALONE, [ends, lock], [frees]), 1)
         yield Trial(("HGET", lock, "jid"), None)
         yield from self._newest(payload)
+        yield from self._batched()
         yield from self._debounced()
 
     def _newest(self, payload: bytes) -> Iterator[Trial]:
@@ -288,6 +289,25 @@ class _Story:
         closed = Call(scripts.CANCEL_CLOSED, notes, [10, 60, "class:None", "other"])
         yield Trial(closed, 0)
         yield Trial(("DEL", keys.queue("c"), keys.cancelled), 2)
+
+    def _batched(self) -> Iterator[Trial]:
+        """A member is pushed into a batch, and ends; the callback goes to the schedule."""
+        keys = self._keys
+        names, ends = keys.of_batch("b", ()), self._marked[1]
+        fields = ["calls", "f", "on_f", _SECOND]
+        yield Trial(Call(scripts.BATCH_CHANGE, names, [1, "open", "", *fields]), b"open")
+        payload = b'{"forkq":{"needs":{"batch":{"i":\x02}}}}'
+        pushed = [1, 5, "b", *[""] * 7, 6, "", payload]
+        shared = [keys.queues, keys.schedule, self._marked[0], ends, keys.queue("b"), *names[:2]]
+        pushed[4] = "+inf"
+        yield Trial(Call(scripts.PUSH, shared, pushed), 1)
+        yield Trial(("RPOP", keys.queue("b")), payload.replace(b"\x02", b"0"))
+        yield Trial(Call(scripts.BATCH_CHANGE, names, [1, "seal"]), b"sealed")
+        ended = f'[1, ["batch", 2, 1, 0, 1, "done", "{_JID(1)}"]]'
+        yield Trial(Call(scripts.EFFECTS_ALONE, [ends, *names], [ended]), 1)
+        yield Trial(("HGET", names[0], "done"), b"1")
+        yield Trial(("ZREM", keys.schedule, _SECOND), 1)
+        yield Trial(("ZREM", keys.marked, "b"), 1)
 
     def iterated(self) -> Iterator[Trial]:
         """An iterable job saves its cursor, stops between two items, and goes on."""

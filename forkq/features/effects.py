@@ -18,6 +18,8 @@ _LONGEST_NAME: Final = 200  # characters of the name of a class
 # "ticket_cancelled": the newest one of these ends.
 # "debounce_again": takes the lock of a debounced job that waits in the schedule once more.
 # "forget": deletes its cursor. "keep": keeps that for longer.
+# "batch": a member of a batch has ended, or waits again; "batch_failing": it is retried;
+# "batch_called": a callback of a batch has ended, or waits again.
 # The arguments are those that the script says.
 Name: TypeAlias = Literal[
     "unlock",
@@ -32,6 +34,9 @@ Name: TypeAlias = Literal[
     "remember",
     "forget",
     "keep",
+    "batch",
+    "batch_failing",
+    "batch_called",
 ]
 
 

@@ -17,6 +17,7 @@ from ..errors import InvalidJob, MalformedPayload, shown
 from ..wire.keys import Keys
 from ..wire.marks import KEY, NEEDS, VERSION, needs_in
 from ..wire.payload import DEFAULT_QUEUE, Payload, dumps, encode, loads, loads_head
+from .batch import parts as batches
 from .effects import NONE, Effect, jid_of, name_of
 from .expire import parts as expire
 from .iterable import parts as iterable
@@ -38,7 +39,12 @@ _MARK: Final = b'"needs":{'
 _TAIL: Final = 8192
 _MOVABLE: Final = frozenset((expire.EXPIRES_AT,))
 # The lowest version of forkq's payloads that knows each need.
-_VERSIONS: Final = {expire.EXPIRES_AT: 1, unique.UNIQUE: 2, iterable.CURSOR: iterable.VERSION}
+_VERSIONS: Final = {
+    expire.EXPIRES_AT: 1,
+    unique.UNIQUE: 2,
+    iterable.CURSOR: iterable.VERSION,
+    batches.BATCH: batches.VERSION,
+}
 _OF_TICKETS: Final = 3  # of jobs of which at most one waits in its queue
 
 
@@ -47,7 +53,8 @@ class PushNeeds(NamedTuple):
     seconds that it adds to Redis's time in the place of the placeholder (0: there is none).
     ``expires_at``: when they expire, if that is known. ``unique``: what their locks need.
     ``is_once``: whether a push of them may be sent again. ``is_marked``: whether their payloads
-    say that they need anything. ``name``: that of their class, as people know it."""
+    say that they need anything. ``name``: that of their class, as people know it. ``batch``: the
+    batch of which they become members."""
 
     expires_in: float = 0.0
     expires_at: float | None = None
@@ -55,6 +62,7 @@ class PushNeeds(NamedTuple):
     is_once: bool = False
     is_marked: bool = True
     name: str = ""
+    batch: batches.PushedInto | None = None
 
     @property
     def debounce(self) -> Debounce | None:
@@ -135,7 +143,7 @@ def plan(job: Payload, at: float | None, definition: Definition | None = None) -
         return MarksPlan(options, head=encode(options))
     needs, top = dict(needs), dict[str, Any]()
     after = expire.promise(job["class"], top, needs, at)
-    is_once = once.ask(job["class"], needs)
+    is_once, joins = once.ask(job["class"], needs), batches.ask(job, needs)
     asked = unique.ask(job, needs, definition)
     if at is not None and asked is not None and asked.unique.debounce is not None:
         raise InvalidJob(
@@ -146,7 +154,9 @@ def plan(job: Payload, at: float | None, definition: Definition | None = None) -
     if needs or is_once:
         moment = None if after else expire.promised_at(needs)
         locks = asked and asked.unique
-        found = PushNeeds(after, moment, locks, is_once, bool(needs), name_of(job))
+        found = PushNeeds(after, moment, locks, is_once, bool(needs), name_of(job), joins)
+        if joins is not None and found.gives_way:
+            raise batches.refusal(job)
         made = made._replace(needs=found)
     if asked is None:
         return made._replace(head=text)
@@ -202,9 +212,12 @@ def start_call(
     return tickets.start_call(keys, lock, _marked(marked), lease)
 
 
-def stamped(payload: bytes, needs: PushNeeds | None, at: float) -> bytes:
+def stamped(payload: bytes, needs: PushNeeds | None, at: float, index: int = 0) -> bytes:
     """The payload of a job that is pushed at ``at`` with the moment in the place of the
-    placeholder: what push.lua makes of it in Redis's time. ``at``: when it is due."""
+    placeholder: what push.lua makes of it in Redis's time. ``at``: when it is due; ``index``: that
+    in its batch."""
+    if needs is not None and needs.batch is not None:
+        payload = payload.replace(batches.INDEX, encode(index))
     if needs is None or not needs.expires_in:
         return payload
     return payload.replace(expire.MOMENT, encode(at + needs.expires_in))
@@ -214,17 +227,19 @@ def enqueued(payload: bytes, at: float, needs: PushNeeds | None) -> bytes:
     """The payload of a push that has waited until ``at``: that was no time in its queue."""
     if needs is not None and needs.debounce is not None:
         return payload
-    after = 0.0 if needs is None else needs.expires_in
-    job = loads(payload.replace(expire.MOMENT, b"0") if after else payload)
+    job = loads(payload) if needs is None else readable(payload)
     job["enqueued_at"] = at
-    if after:
+    if needs is not None and needs.expires_in:
         job[expire.EXPIRY] = job[KEY][NEEDS][expire.EXPIRES_AT] = msgspec.Raw(expire.MOMENT)
+    if needs is not None and needs.batch is not None:
+        batches.reserve(job[KEY][NEEDS])
     return dumps(job)
 
 
 def readable(payload: bytes) -> Payload:
-    """The job of a push that Redis has not stamped: its expiry is 0, if it has one."""
-    return loads(payload.replace(expire.MOMENT, b"0"))
+    """The job of a push that Redis has not stamped: its expiry is 0, if it has one, and so is its
+    index in its batch."""
+    return loads(payload.replace(expire.MOMENT, b"0").replace(batches.INDEX, b"0"))
 
 
 def outcome_at_start(needs: dict[str, Any], at: float) -> EndOutcome | None:
@@ -243,7 +258,9 @@ def effects(
         return NONE
     marked, fates = _marked(job)._replace(due_in=delay), BY_NAME[way]
     lock = unique.effects(keys, needs, fates, marked, together_with)
-    return (*lock, *iterable.effects(keys, needs, fates.cursor, jid_of(job), delay))
+    jid = jid_of(job)
+    cursor = iterable.effects(keys, needs, fates.cursor, jid, delay)
+    return (*lock, *cursor, *batches.effects(keys, needs, fates.batch, way, jid))
 
 
 def effects_in(keys: Keys, payload: bytes, way: str, together_with: str = "") -> tuple[Effect, ...]:

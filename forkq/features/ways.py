@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+from .batch.parts import Fate as BatchFate
 from .iterable.parts import Fate as CursorFate
 from .unique.debounce import Fate as DebounceFate
 from .unique.parts import Fate as LockFate
@@ -18,8 +19,8 @@ Fate: TypeAlias = Literal["kept", "gone", "forgotten"]
 class Way(NamedTuple):
     """One way. ``by``: the processes and people that decide so. ``expiry``: what becomes of the
     moment at which the job expires; ``lock``: of the lock of a unique job; ``debounce``: of that
-    of a debounced one; ``cursor``: of the cursor of an iterable one. ``ends``: whether the job is
-    over."""
+    of a debounced one; ``cursor``: of the cursor of an iterable one; ``batch``: what a member
+    of a batch is then. ``ends``: whether the job is over."""
 
     name: str
     by: tuple[Decider, ...]
@@ -27,18 +28,46 @@ class Way(NamedTuple):
     lock: LockFate
     debounce: DebounceFate
     cursor: CursorFate
+    batch: BatchFate
     ends: bool
 
 
 WAYS: Final = (
-    Way("done", ("child",), "gone", "freed", "freed", "deleted", ends=True),
-    Way("due", ("clock", "person"), "kept", "kept", "freed", "kept", ends=False),
-    Way("retried", ("child",), "kept", "held", "kept", "held", ends=False),
-    Way("snoozed", ("child",), "kept", "held", "kept", "held", ends=False),
-    Way("requeued", ("child", "master", "clock"), "kept", "kept", "kept", "kept", ends=False),
-    Way("made a suspect", ("child", "master", "clock"), "kept", "kept", "kept", "kept", ends=False),
-    Way("left to a newer forkq", ("child",), "kept", "kept", "kept", "kept", ends=False),
-    Way("moved to another queue or shard", ("person",), "kept", "kept", "kept", "kept", ends=False),
+    Way("done", ("child",), "gone", "freed", "freed", "deleted", "done", ends=True),
+    Way("due", ("clock", "person"), "kept", "kept", "freed", "kept", "waits", ends=False),
+    Way("retried", ("child",), "kept", "held", "kept", "held", "failing", ends=False),
+    Way("snoozed", ("child",), "kept", "held", "kept", "held", "waits", ends=False),
+    Way(
+        "requeued",
+        ("child", "master", "clock"),
+        "kept",
+        "kept",
+        "kept",
+        "kept",
+        "waits",
+        ends=False,
+    ),
+    Way(
+        "made a suspect",
+        ("child", "master", "clock"),
+        "kept",
+        "kept",
+        "kept",
+        "kept",
+        "waits",
+        ends=False,
+    ),
+    Way("left to a newer forkq", ("child",), "kept", "kept", "kept", "kept", "waits", ends=False),
+    Way(
+        "moved to another queue or shard",
+        ("person",),
+        "kept",
+        "kept",
+        "kept",
+        "kept",
+        "waits",
+        ends=False,
+    ),
     Way(
         "dead",
         ("child", "master", "clock", "person"),
@@ -46,12 +75,31 @@ WAYS: Final = (
         "freed",
         "freed",
         "held long",
+        "dead",
         ends=True,
     ),
-    Way("dropped", ("child",), "gone", "freed", "freed", "deleted", ends=True),
-    Way("discarded", ("child",), "gone", "freed", "freed", "deleted", ends=True),
-    Way("expired", ("child", "clock"), "gone", "freed", "freed", "deleted", ends=True),
-    Way("cancelled", ("child", "clock"), "gone", "freed", "freed", "deleted", ends=True),
+    Way("dropped", ("child",), "gone", "freed", "freed", "deleted", "ended otherwise", ends=True),
+    Way("discarded", ("child",), "gone", "freed", "freed", "deleted", "ended otherwise", ends=True),
+    Way(
+        "expired",
+        ("child", "clock"),
+        "gone",
+        "freed",
+        "freed",
+        "deleted",
+        "ended otherwise",
+        ends=True,
+    ),
+    Way(
+        "cancelled",
+        ("child", "clock"),
+        "gone",
+        "freed",
+        "freed",
+        "deleted",
+        "ended otherwise",
+        ends=True,
+    ),
     Way(
         "replaced",
         ("child", "push"),
@@ -59,9 +107,10 @@ WAYS: Final = (
         "the newest job's",
         "the newest job's",
         "deleted",
+        "ended otherwise",
         ends=True,
     ),
-    Way("deleted", ("person",), "gone", "freed", "freed", "deleted", ends=True),
+    Way("deleted", ("person",), "gone", "freed", "freed", "deleted", "ended otherwise", ends=True),
     Way(
         "retried from the dead set",
         ("person",),
@@ -69,10 +118,29 @@ WAYS: Final = (
         "taken again",
         "kept",
         "kept",
+        "waits again",
         ends=False,
     ),
-    Way("restored by undo", ("person",), "kept", "taken again", "taken again", "kept", ends=False),
-    Way("run or deleted by Ruby", ("Ruby",), "gone", "by TTL", "by TTL", "by TTL", ends=True),
+    Way(
+        "restored by undo",
+        ("person",),
+        "kept",
+        "taken again",
+        "taken again",
+        "kept",
+        "waits again",
+        ends=False,
+    ),
+    Way(
+        "run or deleted by Ruby",
+        ("Ruby",),
+        "gone",
+        "by TTL",
+        "by TTL",
+        "by TTL",
+        "found when it stands still",
+        ends=True,
+    ),
 )
 
 BY_NAME: Final = {way.name: way for way in WAYS}

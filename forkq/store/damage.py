@@ -21,7 +21,8 @@ _BELONGS: Final = tuple(
             r"forkq:cron:(origin|claim):|forkq:(place|host|task|web:message|pushed|ran_twice|went_back):",
             "string",
         ),
-        (r"forkq:(flushed|lost|totals|unique):|it-[^:]*$", "hash"),
+        (r"forkq:batch:[^:]*:ends$", "string"),
+        (r"forkq:(batch|flushed|lost|totals|unique):|it-[^:]*$", "hash"),
         (r"forkq:undo:[0-9a-f]+:\d+$", "list"),
         (r"forkq:undo:", "hash"),
         (
@@ -40,7 +41,7 @@ _BELONGS: Final = tuple(
         (r"-signals$", "list"),
         (r"(queues|paused|processes)$", "set"),
         (
-            r"(schedule|retry|dead|forkq:fetched|forkq:dead:bounds|forkq:marked|forkq:tickets|forkq:cancelled:ended)$",
+            r"(schedule|retry|dead|forkq:fetched|forkq:dead:bounds|forkq:marked|forkq:tickets|forkq:batches|forkq:cancelled:ended)$",
             "zset",
         ),
         (r":\d+:[0-9a-f]{12}(:work(ers)?)?$", "hash"),

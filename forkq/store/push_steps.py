@@ -345,6 +345,10 @@ def _add_group(
         place = len(names)
     known: int | str = ""
     locks: int | str = ""
+    batch: tuple[int | str, int | str] = ("", "")
+    if needs.batch is not None:
+        batch = (len(names) + 1, needs.batch.argument)
+        names += keys.of_members(needs.batch.bid)
     each: list[Sequence[Any]] = [[job.payload for job in jobs]]
     if first.at is not None:
         each.append([job.at for job in jobs])
@@ -358,8 +362,10 @@ def _add_group(
         each.append([job.jid for job in jobs])
     unique = needs.unique
     lock = ("", "") if unique is None else (unique.seconds, unique.kind)
+    if needs.batch is not None and unique is not None and unique.kind == "p":
+        lock = (unique.seconds, "f")  # what is pushed later is no member
     arguments += (len(jobs), place, first.queue, needs.expires_in or "", needs.first)
-    arguments += (locks, needs.name, *lock, known)
+    arguments += (locks, needs.name, *lock, known, *batch)
     arguments += chain.from_iterable(zip(*each, strict=True))
 
 

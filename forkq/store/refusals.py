@@ -7,6 +7,7 @@ import ssl
 from typing import Final
 
 from ..errors import (
+    BatchFinished,
     CannotSave,
     NotPermitted,
     ServerFull,
@@ -42,6 +43,7 @@ _BY_WORD: Final[dict[str, type[ServerRefused]]] = {
     "WRONGTYPE": WrongType,
     "NOREPLICAS": TooFewReplicas,
     "MISCONF": CannotSave,
+    "BATCHFINISHED": BatchFinished,
 }
 _REMEDY: Final[dict[type[ServerRefused], str]] = {
     ServerFull: "raise maxmemory, let jobs run, or delete some (Redis still allows that)",
@@ -51,6 +53,8 @@ _REMEDY: Final[dict[type[ServerRefused], str]] = {
     "(redis://USER:PASSWORD@HOST), or the password by password_file or password_command",
     WrongType: "a key holds another type than forkq keeps there: check it with TYPE, and rename it",
     TooFewReplicas: "connect the replicas that min-replicas-to-write asks for, or lower it",
+    BatchFinished: "its block or the member that pushes has ended, or it was cancelled: push in "
+    "its block, or in a member that still runs",
     CannotSave: "it cannot write its snapshot to disk: see the log of Redis",
 }
 _STOPS_JOBS: Final = (ServerReadOnly, NotPermitted, WrongPassword, TooFewReplicas, CannotSave)

@@ -74,7 +74,7 @@ class Keys(msgspec.Struct, frozen=True):
     def shared(self) -> list[str]:
         """The keys that do not belong to one queue, process or day."""
         sets = [self.queues, self.schedule, self.retry, self.dead, self.processes, self.paused]
-        sets += [self.suspected, self.marked, self.tickets]
+        sets += [self.suspected, self.marked, self.tickets, self.batches]
         sets += [self.doubted, self.cancelled, self.cancelled_lately]
         counts = [self.stat("processed"), self.stat("failed"), self.ran_twice]
         cron = [self.cron, self.cron_paused, self.cron_last, self.cron_pending]
@@ -146,6 +146,29 @@ class Keys(msgspec.Struct, frozen=True):
         """Hash, expiring: how far that iterable job has come, in Sidekiq's form
         (features/iterable/parts.py)."""
         return f"{self.prefix}it-{jid}"
+
+    def batch(self, bid: str) -> str:
+        """Hash, expiring: a batch, its numbers and its callbacks (store/scripts/batch.lua)."""
+        return f"{self.prefix}forkq:batch:{bid}"
+
+    def batch_ends(self, bid: str) -> str:
+        """Bitfield, expiring: how each member of that batch has ended, two bits by its index."""
+        return f"{self.prefix}forkq:batch:{bid}:ends"
+
+    @property
+    def batches(self) -> str:
+        """Sorted set by last change (epoch seconds): the hashes of all batches."""
+        return f"{self.prefix}forkq:batches"
+
+    def of_members(self, bid: str) -> tuple[str, str]:
+        """The two keys of a batch."""
+        return self.batch(bid), self.batch_ends(bid)
+
+    def of_batch(self, bid: str, above: Iterable[str]) -> list[str]:
+        """The keys of a batch, and of those ``above`` it, which it is a member of; and all that
+        changes with them."""
+        keys = [key for each in (bid, *above) for key in self.of_members(each)]
+        return [*keys, self.schedule, self.batches]
 
     @property
     def doubted(self) -> str:

@@ -34,6 +34,7 @@ EVERY: Final[dict[str, tuple[str, ...]]] = {
     "parameters": (), "paused_by": (),
     "cancelled": (), "cancelled_lately": (), "doubted": (), "tickets": (),
     "iteration": ("7ff3",), "pushed": ("7ff3",),
+    "batch": ("b1",), "batch_ends": ("b1",), "batches": (),
     "suspected": (), "marked": (), "unique": ("0f",), "moves": (), "arrived": (), "moving": ("x",),
     "held_classes": (), "released_classes": (), "deaths_of_class": ("Boom",),
     "totals": ("jobs",),
@@ -52,7 +53,7 @@ EVERY: Final[dict[str, tuple[str, ...]]] = {
 }  # fmt: skip
 OTHER_MEMBERS: Final = {
     *("prefix", "queue_of", "lists_and_leases", "of_returns", "of_rules"),
-    *("of_suspects", "of_moves", "of_ticket", "shared", "works"),
+    *("of_suspects", "of_moves", "of_ticket", "of_batch", "of_members", "shared", "works"),
 }
 
 WRITE: Final[dict[str, Callable[[Redis, str], Any]]] = {

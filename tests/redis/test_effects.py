@@ -61,6 +61,7 @@ def payload(
     *, jid: str = "m1", name: str = "Unique", until: str = "end", expires_at: float = 0, **more: Any
 ) -> bytes:
     needs: dict[str, Any] = {"unique": {"lock": "d1", "for": HELD_FOR, "until": until}}
+    needs["batch"] = {"bid": "b1", "i": 2}
     if expires_at:
         needs["expires_at"] = expires_at
     made = {"class": name, "args": [1], "queue": "default", "jid": jid}
@@ -96,7 +97,8 @@ def by_child(make: Callable[[Ends, UnitOfWork], Any]) -> Callable[[Redis, RedisC
         leased(redis, raw)
         call = make(Ends(IDENTITY, KEYS, DeadSetLimits(KEYS)), unit(raw)).call()
         reply = connection.script(call.script, call.keys, call.arguments)
-        assert reply in (1, [1, LOCK.encode()])  # the lock may be damaged
+        damaged = [LOCK.encode(), BATCH.encode()]
+        assert reply in (1, *([1, key] for key in damaged))
         again = connection.script(call.script, call.keys, call.arguments)
         assert again == 0  # sent again after a lost reply: the lease is gone
 
@@ -238,6 +240,16 @@ TAKES = {
 }
 CASES = [(name, number) for name, takes in TAKES.items() for number in range(len(takes))]
 FATES = {way.name: way.lock for way in WAYS}
+BATCH, BITS = KEYS.of_members("b1")
+# What a member is after its way that has waited, and that was dead; and the field that names it.
+AS_MEMBER = {
+    "done": (1, 1),
+    "waits": (0, 2),
+    "failing": (0, 2),
+    "dead": (2, 2),
+    "ended otherwise": (3, 2),
+    "waits again": (0, 0),
+}
 
 
 def test_each_way_of_the_table_is_tried() -> None:
@@ -280,6 +292,50 @@ def test_a_lock_of_another_type_keeps_no_job_from_its_way(
     assert redis.hlen(INFLIGHT) == 0
 
 
+def member(redis: Redis) -> int:
+    return int(redis.bitfield(BITS).get("u2", "#2").execute()[0])
+
+
+def open_batch(redis: Redis, state: int) -> None:
+    """A batch of three members whose last one is in this state."""
+    redis.hset(BATCH, mapping={"state": "open", "total": 3, "dead": int(state == 2)})
+    redis.bitfield(BITS).set("u2", "#2", state).execute()
+
+
+@pytest.mark.parametrize("before", [0, 2])
+@pytest.mark.parametrize(("name", "number"), CASES)
+def test_a_member_of_a_batch_has_the_fate_of_its_way(
+    client: Any, redis: Redis, connection: RedisConnection, name: str, number: int, before: int
+) -> None:
+    """It counts once, also if the call is sent again; one that is put back counts as before."""
+    open_batch(redis, before)
+    [fate] = [way.batch for way in WAYS if way.name == name]
+    TAKES[name][number](redis, connection)
+    state = AS_MEMBER[fate][before == 2]
+    if name == "restored by undo":  # to where it was
+        state = before
+    assert member(redis) == state
+    counts: Any = redis.hmget(BATCH, "done", "dead", "other")
+    expected = [int(state == each) for each in (1, 2, 3)]
+    assert [int(count or 0) for count in counts] == expected
+    assert (redis.hget(BATCH, "failing:2") == b"m1") == (fate == "failing")
+    assert (redis.hget(BATCH, "dead:2") == b"m1") == (state == 2 and before == 0)
+
+
+@pytest.mark.parametrize("key", [BATCH, BITS])
+@pytest.mark.parametrize(("name", "number"), CASES)
+def test_a_batch_of_another_type_keeps_no_job_from_its_way(
+    client: Any, redis: Redis, connection: RedisConnection, name: str, number: int, key: str
+) -> None:
+    open_batch(redis, 0)
+    redis.delete(key)
+    redis.lpush(key, "x")
+    TAKES[name][number](redis, connection)
+    assert redis.lrange(key, 0, -1) == [b"x"]
+    assert redis.hlen(INFLIGHT) == 0
+    assert (holder(redis) is None) == (FATES[name] in ("freed", "kept", "the newest job's"))
+
+
 @pytest.mark.parametrize("name", ["done", "dropped", "expired", "retried", "dead"])
 def test_a_full_server_takes_the_effects_of_a_child(
     redis: Redis, connection: RedisConnection, name: str
@@ -320,8 +376,8 @@ def test_a_lock_until_its_expiry_outlives_its_job(
 ) -> None:
     hold(redis)
     ends = Ends(IDENTITY, KEYS, DeadSetLimits(KEYS))
-    assert ends.done(unit(payload(until="expiry")), "done") is None
-    raw = payload(until="expiry")
+    raw = payload(until="expiry").replace(b',"batch":{"bid":"b1","i":2}', b"")
+    assert ends.done(unit(raw), "done") is None
     leased(redis, raw)
     call = ends.end(unit(raw), End("expired", "Unique", unrun=True)).call()
     assert connection.script(call.script, call.keys, call.arguments) == 1

@@ -20,13 +20,10 @@ def note(job, call):
 forkq.testing.drain()
 assert result_of(jid) == {"order": 7, "cents": 2100}, "results"
 download.perform_async("https://example.org")
-batch = start(["a", "b", "c"])
-assert cache.ttl(f"batch:{batch}") == -1, "a set that expires looks complete"
 again = add_points.perform_async(8, 1)
 add_points.set(jid=again).perform_async(8, 1)
 forkq.testing.drain()
 assert ("Resize", "/tmp/19", 200) in ran, "chains"
-assert ran.count(("Publish", batch)) == 1 and ran.count(("Convert", batch, "b")) == 1, "chords"
 assert ran.count(("AddPoints", 8, 1)) == 2
 with sqlite3.connect("shop.db") as db:
     assert db.execute("SELECT * FROM points").fetchall() == [(7, 100), (8, 1)], "exactly once"

@@ -411,6 +411,43 @@ for held in api.held_classes():  # each a HeldClass
 """,
     ),
     Task(
+        "Run a job when others have ended",
+        ("forkq.Batch", "forkq.BatchFinished", "forkq.PreparedJob"),
+        """\
+import forkq
+
+
+@forkq.job
+def report(month: str) -> None: ...
+
+
+@forkq.job
+def load(row: int) -> None: ...
+
+
+prepared: forkq.PreparedJob = report.s("april")  # not pushed yet
+with forkq.Batch("import", on_success=prepared) as batch:
+    load.perform_async(1)
+    batch.perform_bulk(load, ([row] for row in range(2, 1000)))
+print(batch.bid)
+""",
+    ),
+    Task(
+        "See a batch, and end or retry it",
+        ("forkq.api.Batch", "forkq.api.BatchReport", "forkq.api.batches"),
+        """\
+from forkq import api
+
+report: api.BatchReport
+for report in api.batches():
+    print(report.bid, report.state, report.waiting, report.dead)
+    if report.may_be_abandoned:
+        api.Batch(report.bid).seal()
+    if report.dead:
+        api.Batch(report.bid).retry_dead()
+""",
+    ),
+    Task(
         "See and free the locks of unique jobs",
         (
             *("forkq.api.unique_locks", "forkq.api.LockFilter", "forkq.api.UniqueLock"),

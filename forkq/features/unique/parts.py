@@ -35,7 +35,7 @@ Kind: TypeAlias = Literal["replace", "latest", "debounce"]
 By: TypeAlias = Sequence[str] | Callable[..., Any]
 # What a push does that finds the lock taken.
 OnDuplicate: TypeAlias = Literal["skip", "raise", "return", "replace", "latest"]
-_OPTIONS: Final = (
+UNIQUE_OPTIONS: Final = (
     *("unique_for", "unique_until", "unique_by", "on_duplicate"),
     *("debounce", "debounce_max"),
 )
@@ -199,7 +199,7 @@ class Asked(NamedTuple):
 def ask(job: Payload, needs: dict[str, Any], definition: Definition | None) -> Asked | None:
     """Makes of the options of a unique or debounced job what its payload needs, with NO_DIGEST in
     the place of the digest. None if it is neither. Raises InvalidJob."""
-    given = {name: needs.pop(name) for name in _OPTIONS if name in needs}
+    given = {name: needs.pop(name) for name in UNIQUE_OPTIONS if name in needs}
     name, digest = name_of(job), None
     how: OnDuplicate = given.get("on_duplicate", "skip")
     if given.get("unique_for") or given.get("debounce"):

@@ -54,6 +54,7 @@ def _read(name: str) -> bytes:
 
 
 SET_ADD = _load("set_add")
+BATCH_CHANGE = _load("batch_change")
 BURY = _load("bury")
 CRON_CLAIM = _load("cron_claim")
 RULES_CHANGE = _load("rules_change")

@@ -3,11 +3,11 @@
 -- KEYS  [1] what is cancelled   [2] the list, set or hash
 -- ARGV  [1] 'list', 'set' or 'hash'   [2] where to go on: how many entries of the list were looked at
 --       before, counted from the left end, where jobs enter; the cursor of a set; a hash is read whole
---       [3] how many to look at, at most   [4] and about how many bytes   [5] 1 if classes are cancelled
+--       [3] how many to look at, at most   [4] and about how many bytes   [5] 1 if classes or batches are cancelled
 -- Returns where to go on ('' at the end); of a list how many entries are behind the page, how many are in
 -- it, and its first one; then the payloads that may be cancelled.
 --
--- A note is about a job or a class by its name, so the names that stand in a page are looked up in the
+-- A note is about a job, a class or a batch by its name, so the names that stand in a page are looked up in the
 -- notes, all at once. The same text may stand in the arguments of another job: the clock decodes what it
 -- gets. ZSCAN misses no member that is there from its beginning to its end.
 
@@ -33,6 +33,7 @@ local function note(place, payload)
   if ARGV[5] ~= '1' then return end
   note_names(place, payload, '"class"', 'class:')
   note_names(place, payload, '"wrapped"', 'class:')
+  note_names(place, payload, '"bid"', 'batch:')
 end
 
 local function look_up()

@@ -14,6 +14,7 @@ local effect_kinds, damaged_keys = {}, {}
 --- @include "effects/ticket"
 --- @include "effects/debounce"
 --- @include "effects/cursor"
+--- @include "effects/batch"
 
 local function look_at(text)
   if not text or text == '' then return {} end

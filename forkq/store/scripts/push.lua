@@ -1,29 +1,32 @@
 -- Pushes marked jobs: each to its queue, or to the schedule.
 --
 -- KEYS  [1] the set of queue names   [2] the schedule   [3] the queues with marked jobs
---       [4] how jobs have ended   [5 ..] of each group: the list of its queue, what is known of its jids (once.lua),
---       and the locks of its jobs   and last the pushes that have met a doubted lock, if there is a unique job
+--       [4] how jobs have ended   [5 ..] of each group: the list of its queue, the two keys of its batch, what is known
+--       of its jids (once.lua), and the locks of its jobs   and last the pushes that have met a doubted lock, if there is a unique job
 -- ARGV  per group of jobs that differ in what follows for each job only: how many they are; the number of
 --       the key that they go to; the name of their queue; how many seconds from now they expire ('': their
 --       payloads have no placeholder); when they expire, epoch seconds ('+inf' if that is not known, or never; '': they
 --       are not marked); the number of the key before their locks, one for each ('': none); their class, for how many
 --       seconds they have their locks from their due time on, and a letter: 'e' if the locks outlast the jobs, 'f' if a
 --       job that is not pushed is not to be pushed later either (doubt.lua), else 'p'; the number of the key before
---       what is known of their jids, one for each ('': each push pushes a job)
+--       what is known of their jids, one for each ('': each push pushes a job); the number of the first key of their
+--       batch ('': none), and the index of its member that pushes them ('': the batch's block does)
 --       then per job: its payload; in the schedule when it is due, epoch seconds; its jid, if it has a lock or may be
 --       known
 -- Returns 1 if all was done; else 1 if the names of the queues are noted, then 1 for each job, or 2 if it was pushed
 --         before; in the place of either the error of the refusal. For a job that is not pushed, since another
 --         one has its lock, the jid of that one.
 --
--- The placeholder, a byte that no JSON text has, gives way to the moment in Redis's time.
+-- Two placeholders, bytes that no JSON text has, give way to the moment in Redis's time, and to the index that
+-- the job has in its batch.
 
 --- @include "ended"
 --- @include "lock"
 --- @include "doubt"
 --- @include "once"
+--- @include "batch_members"
 
-local MOMENT, SCHEDULE = '\1', '2'
+local MOMENT, INDEX, SCHEDULE = '\1', '\2', '2'
 local unpack = table.unpack or unpack -- Lua 5.4 has the former
 local replies, is_done, named = { 1 }, true, {}
 local time = redis.call('TIME')
@@ -83,6 +86,11 @@ local function look(group, number, payload, at, jid)
   if push_key then group.new[push_key], group.new[#group.new + 1] = true, push_key end
 end
 
+local function with_index(payload, index)
+  local at = payload:find(INDEX, 1, true)
+  return at and payload:sub(1, at - 1) .. string.format('%d', index) .. payload:sub(at + 1) or payload
+end
+
 -- Reads the jobs of the group, which begin there, and looks whether they are pushed. Returns where those of the
 -- next group begin, and what is pushed: for LPUSH or ZADD, and the places of the replies about that.
 local function read_jobs(group, i, moment)
@@ -93,12 +101,13 @@ local function read_jobs(group, i, moment)
     if group.is_scheduled then i, at = i + 1, ARGV[i + 1] end
     if group.looks then i, jid = i + 1, ARGV[i + 1] end
     i = i + 1
-    local reply = group.looks and look(group, number, payload, at, jid)
+    local reply = group.finished or group.looks and look(group, number, payload, at, jid)
     replies[#replies + 1] = reply or 1
     if reply then
       is_done = false
     else
       if at then batch[#batch + 1] = at end
+      if group.index then payload = with_index(payload, group.index + #places) end
       batch[#batch + 1], places[#places + 1] = payload, #replies
     end
   end
@@ -107,12 +116,14 @@ end
 
 -- Pushes the group whose arguments begin there. Returns where those of the next one begin.
 local function push_group(i)
-  local count, key, queue, after, first, locks, class, seconds, letter, known = unpack(ARGV, i, i + 9)
+  local count, key, queue, after, first, locks, class, seconds, letter, known, members, via = unpack(ARGV, i, i + 11)
   local moment = after ~= '' and string.format('%.6f', started / 1000 + after)
   local group = { count = count, class = class, letter = letter, taken = {}, new = {} }
   group.locks, group.known = locks ~= '' and locks, known ~= '' and known
   group.looks, group.is_scheduled = group.locks or group.known, key == SCHEDULE
-  local next_one, batch, places = read_jobs(group, i + 10, moment)
+  members = tonumber(members)
+  if members then group.index, group.finished = next_member(KEYS[members], KEYS[members + 1], via) end
+  local next_one, batch, places = read_jobs(group, i + 12, moment)
   if #places == 0 then return next_one end
   local reply
   if group.is_scheduled then
@@ -124,6 +135,7 @@ local function push_group(i)
     for _, place in ipairs(places) do replies[place], is_done = reply, false end
     return next_one
   end
+  if members then add_members(KEYS[members], #places) end
   take_locks(group.taken, class, seconds, letter)
   for _, push_key in ipairs(group.new) do note_push(push_key) end
   return next_one

@@ -1,0 +1,202 @@
+"""Batches, looked at and acted on from any process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias, cast
+
+from ...cancelling import note_cancelled
+from ...errors import ForkqError, shown
+from ...features.batch.parts import EVENTS, Event
+from ...features.cancel.parts import field_of_batch
+from ...servers import Server, Servers, first_found
+from ...store.scripts import BATCH_CHANGE
+from ...wire.times import now
+from ..bulk import Outcome
+from ..door import servers as all_servers
+from ..filters import Filter
+from ..job_sets import DeadSet
+
+BatchState: TypeAlias = Literal["open", "broken", "waiting", "finished", "succeeded", "cancelled"]
+
+# An open batch whose block has pushed nothing for so many seconds may have lost its pusher.
+_SILENT_FOR: Final = 3600.0
+_PAGE: Final = 500  # batches that are read at once
+_MOST: Final = 10_000  # that a list has
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReport:
+    """A batch as it was when it was read. ``total`` members, of which ``done``, ``dead`` and
+    ``otherwise`` have ended, the last as expired, cancelled, discarded, dropped or deleted.
+
+    ``state``: "open": its block runs; "broken": its block has raised, and nothing ends it by
+    itself; "waiting": for members; "finished": no member will run any more, but not all are done;
+    "succeeded"; "cancelled": its members end. ``fired``: when the time of an event came (epoch
+    seconds). ``failing`` and ``dead_jids`` are jids of members, of the first 1,000. ``children``:
+    the batches that are its members, ``parent``: the one of which it is a member, or "".
+    ``silent_for``: for how many seconds an open batch has got no member.
+    """
+
+    bid: str
+    name: str
+    state: BatchState
+    total: int
+    done: int
+    dead: int
+    otherwise: int
+    made_at: float
+    fired: dict[Event, float]
+    failing: tuple[str, ...]
+    dead_jids: tuple[str, ...]
+    children: tuple[str, ...]
+    parent: str
+    silent_for: float
+    shard: str
+
+    @property
+    def waiting(self) -> int:
+        """How many members have not ended: they wait, run, or are retried."""
+        return max(0, self.total - self.done - self.dead - self.otherwise)
+
+    @property
+    def may_be_abandoned(self) -> bool:
+        """Whether it is open, but has got no member for an hour: its pusher may be dead."""
+        return self.state == "open" and self.silent_for > _SILENT_FOR
+
+
+class BatchEntry:
+    """The batch of that id, to look at and to act on: ``forkq.api.Batch(bid)``. Each call asks
+    Redis, and raises ForkqError if there is no such batch (any more), and ServerUnavailable."""
+
+    def __init__(self, bid: str, where: Server | Servers | None = None) -> None:
+        if type(bid) is not str or not bid:
+            raise ForkqError(f"{shown(bid)} is no id of a batch: pass `batch.bid`")
+        self.bid = bid
+        self._where = where
+
+    def report(self) -> BatchReport:
+        """How far it has come."""
+        return self._found()[1]
+
+    def seal(self) -> None:
+        """Ends a block that cannot end by itself: it has raised, or its process is dead. What was
+        pushed is all that there is; its callbacks come when that has ended."""
+        server, report = self._found()
+        _change(server, report, "seal")
+
+    def cancel(self) -> None:
+        """Cancels all its members, and the batches within it. It takes no more. Those that wait and
+        run end as by ``forkq.cancel``; then ``on_finish`` is pushed."""
+        server, report = self._found()
+        for each in _with_children(server, report):
+            _change(server, each, "cancel")
+            note_cancelled([server], [(field_of_batch(each.bid), "")], None)
+
+    def retry_dead(self) -> Outcome:
+        """Sends its dead members and callbacks to their queues now, and those of the batches within
+        it. If all are done then, ``on_success`` is pushed. Raises ForkqError if it is
+        cancelled."""
+        server, report = self._found()
+        if report.state == "cancelled":
+            raise ForkqError(f"the batch {self.bid} is cancelled: retry its jobs one by one")
+        return DeadSet(server).retry_all(Filter(match=f'"{self.bid}"'))
+
+    def _found(self) -> tuple[Server, BatchReport]:
+        def look(server: Server) -> tuple[Server, BatchReport] | None:
+            found = _read(server, [self.bid])
+            return (server, found[0]) if found else None
+
+        found = first_found(self._where or all_servers(), look)
+        if found is None:
+            raise ForkqError(
+                f"there is no batch {shown(self.bid)}: a batch is kept for 180 days after its last "
+                "change (`forkq batches` lists them)"
+            )
+        return found
+
+
+def batches(where: Server | Iterable[Server] | None = None) -> list[BatchReport]:
+    """All batches, the one that changed last first: of each server the latest 10,000. Raises
+    ServerUnavailable."""
+    servers = where or all_servers()
+    found: list[BatchReport] = []
+    for server in (servers,) if isinstance(servers, Server) else servers:
+        keys = server.keys
+        [names] = server.ask_leniently(("ZRANGE", keys.batches, 0, _MOST - 1, "REV"))
+        before = keys.batch("")
+        bids = [name.decode("utf-8", "replace").removeprefix(before) for name in names or ()]
+        for at in range(0, len(bids), _PAGE):
+            found += _read(server, bids[at : at + _PAGE])
+    return found
+
+
+def _change(server: Server, report: BatchReport, what: str) -> None:
+    """Each change may be repeated, and tells the batches above."""
+    above, parent = list[str](), report.parent
+    while parent:
+        above.append(parent)
+        found = _read(server, [parent])
+        parent = found[0].parent if found else ""
+    server.run(BATCH_CHANGE, server.keys.of_batch(report.bid, above), (1 + len(above), what))
+
+
+def _with_children(server: Server, report: BatchReport) -> list[BatchReport]:
+    """The batch, and all within it."""
+    found, left = list[BatchReport](), [report]
+    while left:
+        each = left.pop()
+        found.append(each)
+        left += _read(server, each.children)
+    return found
+
+
+def _read(server: Server, bids: Sequence[str]) -> list[BatchReport]:
+    """What Redis has of these batches, without those that are gone."""
+    replies = server.ask_leniently(*(("HGETALL", server.keys.batch(bid)) for bid in bids))
+    pairs = zip(bids, replies, strict=True)
+    return [_report(server, bid, _texts(fields)) for bid, fields in pairs if fields]
+
+
+def _texts(fields: object) -> dict[str, str]:
+    """The fields of a hash, as either protocol gives them."""
+    if not isinstance(fields, dict):
+        flat = cast("list[bytes]", fields)
+        fields = dict(zip(flat[::2], flat[1::2], strict=True))
+    return {str(k, "utf-8", "replace"): str(v, "utf-8", "replace") for k, v in fields.items()}
+
+
+def _report(server: Server, bid: str, fields: dict[str, str]) -> BatchReport:
+    fired = {e: _number(fields.get(f"fired_{e[0]}")) for e in EVENTS if f"fired_{e[0]}" in fields}
+    total, done, dead, other = (
+        int(_number(fields.get(n))) for n in ("total", "done", "dead", "other")
+    )
+    state = fields.get("state", "")
+    if state == "sealed":
+        state = "succeeded" if "success" in fired else "waiting"
+        if "finish" in fired and state == "waiting" and done + dead + other >= total:
+            state = "finished"
+    listed = {
+        kind: tuple(v for k, v in fields.items() if k.startswith(f"{kind}:")) for kind in _LISTED
+    }
+    before = server.keys.batch("")
+    return BatchReport(
+        *(bid, fields.get("name", ""), cast("BatchState", state), total, done, dead, other),
+        *(_number(fields.get("at")), fired, listed["failing"], listed["dead"]),
+        tuple(key.removeprefix(before) for key in listed["child"]),
+        fields.get("parent", ""),
+        max(0.0, now() - _number(fields.get("pushed_at"))),
+        server.name,
+    )
+
+
+_LISTED: Final = ("failing", "dead", "child")
+
+
+def _number(text: str | None) -> float:
+    """A number of forkq's scripts; 0 for what is none."""
+    try:
+        return float(text or 0)
+    except ValueError:
+        return 0.0

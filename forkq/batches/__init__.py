@@ -1,0 +1,1 @@
+"""Batches: what an app calls. docs/internals.md, "The way of a batch"."""

@@ -1,0 +1,271 @@
+"""A batch, as the app makes one. docs/internals.md, "The way of a batch"."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterable, Callable, Iterable, Sequence
+from contextvars import Token
+from itertools import islice
+from secrets import token_urlsafe
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final
+
+from ..client import transactions
+from ..current_job import current_job
+from ..default_client import adefault, default
+from ..errors import ForkqError, InvalidJob, ServerRefused, ServerUnavailable
+from ..features.batch.parts import DEEPEST, EVENTS, PushedInto, callback_of, joined, place_in
+from ..store.loop.in_thread import in_thread
+from ..store.scripts import BATCH_CHANGE
+from ..wire.marks import KEY, needs_in
+from ..wire.payload import DEFAULT_QUEUE
+from ..wire.prepared import PreparedJob
+from .block import block, joins
+from .callbacks import checked, checked_ways, encoded
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from ..client import Client
+    from ..servers import Server
+
+_log: Final = logging.getLogger("forkq")
+# So many rows are pushed at a time: four batches, which are under way together.
+_ROWS: Final = 4000
+# In an event loop, which encodes them without a pause: some milliseconds.
+_ROWS_AWAITED: Final = 1000
+
+
+class Batch:
+    """Jobs that belong together. What is pushed in its block is a member::
+
+        with forkq.Batch("import", on_success=report.s(7)) as batch:
+            batch.perform_bulk(load, rows)
+
+    When none of its members will run any more, ``on_finish`` is pushed; when all are done,
+    ``on_success``; at the first that is dead, ``on_death``. Each is pushed once. ``ignore``: ways
+    in which a member may end in spite of a success ("expired", "cancelled", "discarded", "dropped",
+    "deleted"). A batch that is made in the block of another one is a member of that.
+    """
+
+    def __init__(
+        self,
+        name: str = "",
+        *,
+        on_success: PreparedJob | None = None,
+        on_finish: PreparedJob | None = None,
+        on_death: PreparedJob | None = None,
+        ignore: Sequence[str] = (),
+    ) -> None:
+        self.bid = token_urlsafe(10)
+        self.name = name
+        given = {"success": on_success, "finish": on_finish, "death": on_death}
+        self._callbacks = {event: checked(event, given[event]) for event in EVENTS}
+        self._ignore = checked_ways(ignore)
+        self._above: tuple[str, ...] = ()
+        self._via: int | None = None  # the member that pushes more of them; None: a block does
+        self._is_new = True
+        self._server: Server | None = None
+        self._token: Token[Batch | None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<forkq batch {self.bid} {self.name!r}>"
+
+    @classmethod
+    def current(cls) -> Batch:
+        """The batch of which the running job is a member: ``with forkq.Batch.current():`` pushes
+        more members, as long as that job has not ended. Raises ForkqError in any other job."""
+        job = current_job()
+        place = place_in(needs_in(job.payload.get(KEY)))
+        if place is None:
+            raise ForkqError("there is no current batch: this job is no member of one")
+        made = cls()
+        made.bid, made._above, made._via = place.bid, place.above, place.member
+        made._is_new = False
+        made._server = home_of([job.queue], None)
+        return made
+
+    def perform_bulk(self, job: Any, rows: Iterable[Any]) -> int:
+        """Pushes a member for each row of arguments, some thousand at a time: so a generator of
+        any length takes no memory. Returns how many members there are more. What ``perform_bulk``
+        raises, this raises; the rows before are members then."""
+        self._check_open()
+        given, count = iter(rows), 0
+        while page := [*islice(given, _ROWS)]:
+            count += sum(map(bool, job.perform_bulk(page)))
+        return count
+
+    async def aperform_bulk(self, job: Any, rows: Iterable[Any] | AsyncIterable[Any]) -> int:
+        """``perform_bulk``, awaited. The rows may come from an asynchronous generator."""
+        self._check_open()
+        count, page = 0, list[Any]()
+        async for row in _each(rows):
+            page.append(row)
+            if len(page) == _ROWS_AWAITED:
+                count, page = count + sum(map(bool, await job.aperform_bulk(page))), []
+        return count + (sum(map(bool, await job.aperform_bulk(page))) if page else 0)
+
+    def __enter__(self) -> Self:
+        self._begin(default())
+        self._send(self._make if self._is_new else None)
+        self._token = block.set(self)
+        joins.begin()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        self._leave()
+        self._send(self._ending(error))
+
+    async def __aenter__(self) -> Self:
+        client = await adefault()
+        await in_thread(lambda: self._begin(client))
+        await self._asend(self._make if self._is_new else None)
+        self._token = block.set(self)
+        joins.begin()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        self._leave()
+        await self._asend(self._ending(error))
+
+    def _begin(self, client: Client) -> None:
+        """Finds where the batch belongs, and prepares its callbacks. Raises InvalidJob."""
+        if self._token is not None:
+            raise ForkqError(f"the block of {self!r} was entered before; make a new batch")
+        if not self._is_new:
+            return
+        outer = block.get()
+        if outer is not None:
+            self._above, self._via = (outer.bid, *outer._above), outer._via
+            if len(self._above) >= DEEPEST:
+                raise InvalidJob(f"batches may be nested {DEEPEST} deep; make this one outside")
+        prepared = filter(None, self._callbacks.values())
+        queues = [each.payload.get("queue", DEFAULT_QUEUE) for each in prepared]
+        self._server = home_of(queues, None if outer is None else outer._server)
+        self._fields = self._made_fields(client)
+
+    def _made_fields(self, client: Client) -> list[Any]:
+        """The fields of the hash, each with its value."""
+        fields: list[Any] = ["name", self.name]
+        calls = ""
+        for event, prepared in self._callbacks.items():
+            if prepared is None:
+                continue
+            need = callback_of(self.bid, event, self._above)
+            found = encoded(client, prepared, need)
+            if found is not None:  # else a middleware has vetoed it
+                calls += event[0]
+                fields += (f"on_{event[0]}", found.payload)
+        fields += ("calls", calls, "ignore", "".join(f",{way}," for way in self._ignore))
+        return fields if not self._above else [*fields, "parent", self._above[0]]
+
+    def _make(self) -> None:
+        via = "" if self._via is None else self._via
+        self._change("open", via, *self._fields)
+
+    def _leave(self) -> None:
+        assert self._token is not None
+        block.reset(self._token)
+        joins.end()
+
+    def _ending(self, error: BaseException | None) -> Callable[[], None] | None:
+        """What ends the block."""
+        if not self._is_new:
+            return None
+        return self._seal if error is None else self._break
+
+    def _seal(self) -> None:
+        if not self._change("seal"):
+            raise ForkqError(f"{self!r} is not in Redis any more: it has lost data")
+
+    def _break(self) -> None:
+        try:
+            self._change("break")
+        except ServerUnavailable as error:
+            _log.warning("%r stays open, and fires no callback: %s", self, error)
+        else:
+            _log.warning(
+                "%r is broken: its block has raised an error; `forkq batches seal %s` ends it",
+                self,
+                self.bid,
+            )
+
+    def _change(self, *arguments: Any) -> bytes:
+        """Makes or changes the batch; each change may be repeated after a lost reply. Returns the
+        state that the batch has now. Raises ServerUnavailable."""
+        assert self._server is not None
+        keys = self._server.keys.of_batch(self.bid, self._above)
+        given = (1 + len(self._above), *arguments)
+        try:
+            state: bytes = self._server.run(BATCH_CHANGE, keys, given)
+        except ServerRefused:
+            raise
+        except ServerUnavailable:
+            state = self._server.run(BATCH_CHANGE, keys, given)
+        return state
+
+    def _send(self, change: Callable[[], None] | None) -> None:
+        """Changes the batch now, or with the pushes that wait for a commit."""
+        if change is None:
+            return
+        if not _waits_for_commit():
+            change()
+        elif change != self._break:
+            assert transactions.on_commit is not None
+            transactions.on_commit(change)
+
+    async def _asend(self, change: Callable[[], None] | None) -> None:
+        if change is not None and _waits_for_commit():
+            self._send(change)
+        elif change is not None:
+            await in_thread(change)
+
+    def _check_open(self) -> None:
+        if block.get() is not self:
+            raise ForkqError(f"{self!r} takes members in its block alone: write `with` around it")
+
+    def needs_of_member(self, queue: str) -> dict[str, Any]:
+        """What stands in the needs of a member. Raises InvalidJob if its queue is on another shard
+        than the batch."""
+        if self._server is not None and self._server.name:
+            home_of([queue], self._server)
+        return joined(PushedInto(self.bid, self._via), self._above)
+
+
+def home_of(queues: Sequence[str], outer: Server | None) -> Server:
+    """The server of a batch: that of these queues, and of ``outer``, the batch around it. Raises
+    InvalidJob if that is not one."""
+    servers = default().servers
+    if not servers.names:
+        return servers.default
+    home = outer
+    for queue in queues:
+        parts = servers.parts_of(queue)
+        home = home or parts[0]
+        if [part.name for part in parts] != [home.name]:
+            there = ", ".join(part.name for part in parts)
+            raise InvalidJob(
+                f"the batch is on the shard {home.name}, and the queue {queue!r} on {there}: all "
+                "members and callbacks of a batch must be on one shard, and on no spread queue"
+            )
+    return home or servers.default
+
+
+def _waits_for_commit() -> bool:
+    """Whether pushes of this thread wait for the commit of its transaction."""
+    if transactions.on_commit is None:
+        return False
+    return transactions.all_wait or bool(transactions.held and transactions.held())
+
+
+async def _each(rows: Iterable[Any] | AsyncIterable[Any]) -> Any:
+    if isinstance(rows, AsyncIterable):
+        async for row in rows:
+            yield row
+    else:
+        for row in rows:
+            yield row

@@ -1,0 +1,56 @@
+"""The callbacks of a batch, as they are checked and encoded when it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ForkqError, InvalidJob, shown
+from ..features.batch.parts import BATCH, IGNORABLE
+from ..features.unique.parts import UNIQUE_OPTIONS
+from ..wire.defaults import with_defaults
+from ..wire.marks import KEY, NEEDS, needs_in
+from ..wire.payload import Payload
+from ..wire.prepared import PreparedJob
+from ..wire.times import now
+
+if TYPE_CHECKING:
+    from ..client import Client
+    from ..store.route import EncodedJob
+
+
+def checked(event: str, given: object) -> PreparedJob | None:
+    """The callback of an event. Raises InvalidJob for what can be none."""
+    if given is None:
+        return None
+    if not isinstance(given, PreparedJob):
+        raise InvalidJob(f"on_{event} takes a job with its arguments, as in on_{event}=report.s(7)")
+    needs = needs_in(given.payload.get(KEY))
+    if odd := [name for name in ("expires_in", *UNIQUE_OPTIONS) if needs.get(name)]:
+        raise InvalidJob(
+            f"on_{event}: job {shown(given.payload['class'])} has `{odd[0]}`, which a callback of "
+            f"a batch cannot have: it is pushed once; write `.set({odd[0]}=0)` before `.s(...)`"
+        )
+    return given
+
+
+def checked_ways(ignore: Sequence[str]) -> tuple[str, ...]:
+    """Raises ForkqError for a way that cannot be ignored."""
+    given = (ignore,) if isinstance(ignore, str) else tuple(ignore)
+    if odd := [way for way in given if way not in IGNORABLE]:
+        raise ForkqError(f"ignore: {odd[0]!r} is none of {', '.join(IGNORABLE)}")
+    return given
+
+
+def encoded(client: Client, prepared: PreparedJob, need: dict[str, Any]) -> EncodedJob | None:
+    """The callback as Redis will push it by itself, with this ``need``; None if a middleware
+    vetoed it. It is made as one that is due later: nothing says yet when it comes to its queue."""
+    return client._encoded(with_defaults(_as_callback(prepared.payload, need)))
+
+
+def _as_callback(payload: Payload, need: dict[str, Any]) -> Payload:
+    """The job of a callback: a script gives it to the schedule when its time has come."""
+    marks = payload.get(KEY)
+    marks = marks if type(marks) is dict else {}
+    needs = {**needs_in(marks), "expires_in": 0, BATCH: need}
+    return {**payload, KEY: {**marks, NEEDS: needs}, "at": now() + 60}

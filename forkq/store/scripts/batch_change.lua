@@ -1,0 +1,55 @@
+-- Makes a batch, or changes its state.
+--
+-- KEYS  those of a chain: the hash and the ends of the batch, of the one that it is a member of, and so on; the
+--       schedule; the set of all batches
+-- ARGV  [1] how many batches there are in the chain   [2] what to do: 'open', 'break', 'seal', 'cancel', or
+--       'look': to push the callbacks whose time has come
+--       for 'open': [3] the index of the member that makes it, in the batch above ('': the block of that one
+--       does)   then the fields of the hash, each with its value
+-- Returns the state that it has now; '' if there is no such batch; an error if the batch above takes no members.
+--
+-- Each may be repeated after a lost reply. The HDEL of nothing is for a full server: see retry.lua.
+
+local unpack = table.unpack or unpack -- Lua 5.4 has the former
+
+--- @include "batch"
+--- @include "batch_members"
+
+local chain = batch.chain(1, tonumber(ARGV[1]))
+local place, what = chain[1], ARGV[2]
+
+local function open(above)
+  local now = batch.now()
+  local parent, index, finished = above and above.hash, nil, nil
+  if above then
+    index, finished = next_member(parent, above.ends, ARGV[3])
+    if finished then return finished end
+  end
+  redis.call('HSET', place.hash, 'state', 'open', 'at', now, 'pushed_at', now, unpack(ARGV, 4))
+  redis.call('EXPIRE', place.hash, BATCH_LIVES)
+  redis.call('ZREMRANGEBYSCORE', place.index, '-inf', '(' .. (now - BATCH_LIVES))
+  redis.call('ZADD', place.index, now, place.hash)
+  if index then
+    redis.call('HSET', place.hash, 'index', index)
+    add_members(parent, 1)
+    redis.call('HSET', parent, 'child:' .. index, place.hash)
+  end
+  return 'open'
+end
+
+local AFTER = {
+  ['break'] = { open = 'broken' },
+  seal = { open = 'sealed', broken = 'sealed' },
+  cancel = { open = 'cancelled', broken = 'cancelled', sealed = 'cancelled' },
+  look = {},
+}
+
+local found = batch.read(place.hash)
+if found and found.err then return found end
+if what == 'open' then return found and found.state or open(chain[2]) end
+if not found then return '' end
+redis.call('HDEL', place.hash, '')
+found.state = AFTER[what][found.state] or found.state
+redis.call('HSET', place.hash, 'state', found.state)
+batch.look_round(chain, 1, found)
+return found.state

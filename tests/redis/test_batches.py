@@ -1,0 +1,645 @@
+"""Batches: each callback is pushed once, when its time has come, however the members end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from redis import Redis
+
+import forkq
+from forkq import api, middleware, registry
+from forkq.client import transactions
+from forkq.features.cancel.parts import Mark, field_in, field_of_batch
+from forkq.wire.keys import Keys
+from forkq.wire.payload import loads
+from tests.redis.in_process_child import InProcessChild
+from tests.redis.in_process_clock import InProcessClock
+from tests.redis.proxy import Proxy
+from tests.redis.shell import Shell
+from tests.support.server import Server
+from tests.support.waiting import wait_until
+
+QUEUE = "queue:default"
+KEYS = Keys()
+ran: list[Any] = []
+gate = threading.Event()
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(registry, "_jobs", {})
+    monkeypatch.setattr(middleware, "client", middleware.Chain())
+    monkeypatch.setattr(middleware, "pushes", middleware.Chain())
+    ran.clear()
+    gate.clear()
+    yield
+    gate.set()
+
+
+def load(**options: Any) -> Any:
+    def perform(number: int) -> None:
+        ran.append(number)
+        if number < 0:
+            raise ValueError(number)
+
+    registry._jobs.pop("Load", None)
+    return forkq.job(name="Load", **{"retry": 0, **options})(perform)
+
+
+def report(**options: Any) -> Any:
+    def perform(event: str) -> None:
+        ran.append(event)
+
+    registry._jobs.pop("Report", None)
+    return forkq.job(name="Report", **options)(perform)
+
+
+def all_three() -> dict[str, Any]:
+    job = report()
+    return {f"on_{each}": job.s(each) for each in ("death", "finish", "success")}
+
+
+def fields(redis: Redis, bid: str) -> dict[str, str]:
+    found: Any = redis.hgetall(KEYS.batch(bid))
+    return {name.decode(): value.decode() for name, value in found.items()}
+
+
+def numbers(redis: Redis, bid: str) -> tuple[int, ...]:
+    found = fields(redis, bid)
+    return tuple(int(found.get(name, 0)) for name in ("total", "done", "dead", "other"))
+
+
+def members(redis: Redis) -> list[dict[str, Any]]:
+    """What waits in the queue, the oldest first."""
+    found: Any = redis.lrange(QUEUE, 0, -1)
+    return [loads(raw) for raw in reversed(found)]
+
+
+def work(redis: Redis, url: str, *, until: Any = None) -> None:
+    """Runs what waits, and what comes of that, until nothing is left."""
+    with InProcessClock(url), InProcessChild(url):
+        wait_until(
+            until or (lambda: not redis.exists(QUEUE, "{queue:default}:inflight", "schedule")),
+            what="the end of all jobs",
+        )
+
+
+# The push
+
+
+def test_what_is_pushed_in_the_block_is_a_member(client: forkq.Client, redis: Redis) -> None:
+    job = load()
+    job.perform_async(0)
+    with forkq.Batch("import") as batch:
+        job.perform_async(1)
+        job.perform_bulk([[2], [3]])
+        job.perform_in(900, 4)
+        client.push({"class": "Load", "args": [5]})
+        assert batch.perform_bulk(job, ([n] for n in range(6, 9))) == 3
+    job.perform_async(9)
+    waiting = members(redis)
+    assert [one["args"] for one in waiting] == [[n] for n in (0, 1, 2, 3, 5, 6, 7, 8, 9)]
+    needs = [one.get("forkq", {}).get("needs", {}).get("batch") for one in waiting]
+    at = [None, 0, 1, 2, 4, 5, 6, 7, None]
+    assert needs == [None if i is None else {"bid": batch.bid, "i": i} for i in at]
+    later: Any = redis.zrange("schedule", 0, -1)
+    assert json.loads(later[0])["forkq"] == {
+        "v": 4, "needs": {"batch": {"bid": batch.bid, "i": 3}}
+    }  # fmt: skip
+    assert numbers(redis, batch.bid) == (8, 0, 0, 0)
+    assert fields(redis, batch.bid)["state"] == "sealed"
+    assert middleware.pushes.members == []
+
+
+def test_a_push_in_the_block_changes_nothing_that_is_the_callers(
+    client: forkq.Client, redis: Redis
+) -> None:
+    mine = {"class": "Load", "args": [5]}
+    theirs = {"class": "Load", "args": [6], "forkq": {"needs": {"expires_in": 60}}}
+    load()
+    with forkq.Batch():
+        client.push(mine)
+        client.push(theirs)
+    assert mine == {"class": "Load", "args": [5]}
+    assert theirs == {"class": "Load", "args": [6], "forkq": {"needs": {"expires_in": 60}}}
+    [_, second] = members(redis)
+    assert second["forkq"]["needs"].keys() == {"expires_at", "batch"}
+
+
+def test_vetoed_jobs_and_duplicates_are_no_members(client: forkq.Client, redis: Redis) -> None:
+    @middleware.client.append
+    def veto(job: dict[str, Any], call: Any) -> Any:
+        return None if job["args"] == [7] else call()
+
+    job = load(unique_for=60)
+    with forkq.Batch() as batch:
+        assert job.perform_bulk([[1], [1], [7], [2]]).count("") == 1
+        assert job.perform_async(2) == ""
+        assert job.perform_async(7) == ""
+    assert numbers(redis, batch.bid)[0] == 2
+    indices = [one["forkq"]["needs"]["batch"]["i"] for one in members(redis)]
+    assert indices == [0, 1]
+
+
+def test_a_member_that_meets_a_doubted_lock_is_not_pushed_later_without_its_batch(
+    client: forkq.Client, redis: Redis
+) -> None:
+    job = load(unique_for=60)
+    job.perform_async(1)
+    locks: Any = redis.keys("forkq:unique:*")
+    redis.hset(locks[0], "sure", 1)
+    with forkq.Batch() as batch:
+        assert job.perform_async(1) == ""
+    assert redis.hvals(KEYS.doubted) == [b""]
+    assert numbers(redis, batch.bid) == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("how", ["latest", "replace"])
+def test_a_job_that_a_later_push_replaces_is_no_member(client: Any, redis: Redis, how: Any) -> None:
+    job = load(unique_for=60, on_duplicate=how)
+    with (
+        pytest.raises(forkq.InvalidJob, match=r"on_duplicate.*no member of a batch"),
+        forkq.Batch() as batch,
+    ):
+        job.perform_async(1)
+    assert fields(redis, batch.bid)["state"] == "broken"
+    assert not redis.exists(QUEUE)
+
+
+def test_a_push_behind_the_block_is_refused(client: forkq.Client, redis: Redis) -> None:
+    """The jobs that a push is left with have the batch no more, and nothing is pushed."""
+    job = load()
+    one = forkq.Batch()
+
+    def push() -> None:
+        with one:
+            job.perform_async(1)
+            redis.hset(KEYS.batch(one.bid), "state", "sealed")
+            job.perform_bulk([[2], [3]])
+
+    with pytest.raises(forkq.BatchFinished, match="takes no members any more"):
+        push()
+    assert [each["args"] for each in members(redis)] == [[1]]
+    assert numbers(redis, one.bid)[0] == 1
+    with pytest.raises(forkq.ForkqError, match="entered before"), one:
+        pass
+    with pytest.raises(forkq.ForkqError, match="in its block alone"):
+        one.perform_bulk(job, [[1]])
+
+
+def broken(job: Any, *rows: int) -> forkq.Batch:
+    """A batch whose block has raised an error behind these members."""
+    batch = forkq.Batch("import", **all_three())
+
+    def push() -> None:
+        with batch:
+            job.perform_bulk([[row] for row in rows])
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        push()
+    return batch
+
+
+# The callbacks
+
+
+def test_a_success(client: forkq.Client, redis: Redis, redis_server: Server) -> None:
+    job = load()
+    with forkq.Batch("import", **all_three()) as batch:
+        job.perform_bulk([[n] for n in range(5)])
+    work(redis, redis_server.url)
+    assert sorted(ran[:5]) == list(range(5))
+    assert sorted(ran[5:]) == ["finish", "success"]
+    assert numbers(redis, batch.bid) == (5, 5, 0, 0)
+    assert {"called_f", "called_s"} <= fields(redis, batch.bid).keys()
+
+
+def test_dead_members_and_a_success_after_their_retry(
+    client: forkq.Client, redis: Redis, redis_server: Server
+) -> None:
+    job = load()
+    with forkq.Batch(**all_three()) as batch:
+        job.perform_bulk([[1], [-2], [-3]])
+    work(redis, redis_server.url)
+    assert sorted(map(str, ran[3:])) == ["death", "finish"]
+    assert numbers(redis, batch.bid) == (3, 1, 2, 0)
+    dead = {value for name, value in fields(redis, batch.bid).items() if name[:5] == "dead:"}
+    assert dead == {entry.jid for entry in api.DeadSet()}
+
+    def better(number: int) -> None:
+        ran.append(number)
+
+    registry._jobs.pop("Load")
+    forkq.job(name="Load")(better)
+    ran.clear()
+    assert api.DeadSet().retry_all().done == 2
+    assert numbers(redis, batch.bid) == (3, 1, 0, 0)
+    work(redis, redis_server.url)
+    assert sorted(map(str, ran)) == ["-2", "-3", "success"]
+    assert numbers(redis, batch.bid) == (3, 3, 0, 0)
+
+
+def test_nothing_fires_while_the_block_is_open(
+    client: forkq.Client, redis: Redis, redis_server: Server
+) -> None:
+    """But a death: that one has come."""
+    job = load()
+    with forkq.Batch(**all_three()) as batch:
+        job.perform_bulk([[1], [-2]])
+        work(redis, redis_server.url)
+        assert sorted(map(str, ran)) == ["-2", "1", "death"]
+        assert numbers(redis, batch.bid) == (2, 1, 1, 0)
+    work(redis, redis_server.url)
+    assert ran[3:] == ["finish"]
+
+
+def test_an_empty_batch_finishes(client: forkq.Client, redis: Redis, redis_server: Server) -> None:
+    with forkq.Batch(**all_three()):
+        pass
+    work(redis, redis_server.url)
+    assert sorted(ran) == ["finish", "success"]
+
+
+def test_a_batch_whose_block_has_raised_fires_nothing(
+    client: forkq.Client, redis: Redis, redis_server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    batch = broken(load(), 1)
+    work(redis, redis_server.url)
+    assert ran == [1]
+    assert fields(redis, batch.bid)["state"] == "broken"
+    assert f"forkq batches seal {batch.bid}" in caplog.text
+
+
+def test_ways_that_are_ignored_keep_no_success_away(
+    client: forkq.Client, redis: Redis, redis_server: Server
+) -> None:
+    job = load()
+    with forkq.Batch(ignore=["deleted"], **all_three()) as batch:
+        job.perform_bulk([[1], [2]])
+    next(iter(api.Queue("default"))).delete()
+    assert redis.zcard("schedule") == 0
+    work(redis, redis_server.url)
+    assert sorted(map(str, ran[1:])) == ["finish", "success"]
+    assert (numbers(redis, batch.bid), fields(redis, batch.bid)["ignored"]) == ((2, 1, 0, 1), "1")
+    with pytest.raises(forkq.ForkqError, match="none of expired"):
+        forkq.Batch(ignore=("done",))
+
+
+def test_a_callback_is_an_ordinary_job_with_its_own_options(
+    client: forkq.Client, redis: Redis, redis_server: Server
+) -> None:
+    job = report(queue="other", retry=3)
+    with forkq.Batch(on_finish=job.set(tags=["t"]).s("finish")) as batch:
+        pass
+    scheduled: Any = redis.zrange("schedule", 0, -1, withscores=True)
+    [(raw, at)] = scheduled
+    payload = loads(raw)
+    assert (payload["queue"], payload["retry"], payload["tags"]) == ("other", 3, ["t"])
+    assert payload["forkq"]["needs"]["batch"] == {"of": batch.bid, "on": "f"}
+    assert "enqueued_at" not in payload
+    assert abs(at - float(redis.time()[0])) < 60
+
+
+@pytest.mark.parametrize("options", [{"unique_for": 60}, {"expires_in": 60}])
+def test_a_callback_is_neither_unique_nor_expires(client: Any, options: Any) -> None:
+    job = report(**options)
+    with pytest.raises(forkq.InvalidJob, match=f"on_finish.*{next(iter(options))}"):
+        forkq.Batch(on_finish=job.s("x"))
+    forkq.Batch(on_finish=job.set(**{next(iter(options)): 0}).s("x"))
+
+
+def test_what_is_no_prepared_job_is_no_callback(client: Any) -> None:
+    job = report()
+    with pytest.raises(forkq.InvalidJob, match=r"on_death=report\.s"):
+        forkq.Batch(on_death=job)
+    with pytest.raises(forkq.InvalidJob, match="takes"):
+        job.s()
+
+
+# From within
+
+
+def test_a_member_adds_members_while_it_runs(
+    client: forkq.Client, redis: Redis, redis_server: Server
+) -> None:
+    def perform(depth: int) -> None:
+        ran.append(depth)
+        if depth:
+            with forkq.Batch.current() as batch:
+                job.perform_bulk([[depth - 1]] * 2)
+            assert batch.bid
+
+    job = forkq.job(name="Tree")(perform)
+    with forkq.Batch(on_success=report().s("success")) as batch:
+        job.perform_async(3)
+    work(redis, redis_server.url)
+    assert ran[-1] == "success"
+    assert sorted(ran[:-1]) == [0] * 8 + [1] * 4 + [2] * 2 + [3]
+    assert numbers(redis, batch.bid) == (15, 15, 0, 0)
+
+
+def test_a_member_that_has_ended_adds_none(
+    client: forkq.Client, redis: Redis, redis_server: Server
+) -> None:
+    """Its lease was taken away, and another run of it has ended."""
+    errors: list[BaseException] = []
+
+    def perform() -> None:
+        redis.bitfield(KEYS.batch_ends(batch.bid)).set("u2", "#0", 1).execute()
+        try:
+            with forkq.Batch.current():
+                job.perform_async(1)
+        except forkq.BatchFinished as error:
+            errors.append(error)
+
+    job = load()
+    late = forkq.job(name="Late")(perform)
+    with forkq.Batch() as batch:
+        late.perform_async()
+    work(redis, redis_server.url)
+    assert len(errors) == 1
+    assert (ran, numbers(redis, batch.bid)[0]) == ([], 1)
+
+
+def test_there_is_no_current_batch_outside_of_a_member(
+    client: forkq.Client, redis: Redis, redis_server: Server
+) -> None:
+    errors: list[str] = []
+
+    def perform() -> None:
+        try:
+            forkq.Batch.current()
+        except forkq.ForkqError as error:
+            errors.append(str(error))
+
+    forkq.job(name="Plain")(perform).perform_async()
+    work(redis, redis_server.url)
+    assert errors == ["there is no current batch: this job is no member of one"]
+    with pytest.raises(forkq.ForkqError, match="outside of a running job"):
+        forkq.Batch.current()
+
+
+# Nesting
+
+
+def test_a_batch_within_a_batch_has_ended_when_its_callbacks_have(
+    client: forkq.Client, redis: Redis, redis_server: Server
+) -> None:
+    job, told = load(), report()
+
+    def slow(event: str) -> None:
+        gate.wait(30)
+        ran.append(event)
+
+    waits = forkq.job(name="Slow")(slow)
+    with forkq.Batch("outer", on_success=told.s("outer")) as outer:
+        with forkq.Batch("middle", on_success=waits.s("middle")) as middle:
+            with forkq.Batch("inner", on_finish=told.s("inner")) as inner:
+                job.perform_async(1)
+            job.perform_async(2)
+        job.perform_async(3)
+    with InProcessClock(redis_server.url), InProcessChild(redis_server.url):
+        wait_until(lambda: numbers(redis, middle.bid) == (2, 2, 0, 0), what="the inner one's end")
+        assert numbers(redis, inner.bid) == (1, 1, 0, 0)
+        assert "fired_s" in fields(redis, middle.bid)
+        assert numbers(redis, outer.bid)[2:] == (0, 0)
+        gate.set()
+        wait_until(lambda: "outer" in ran, what="the callback of the outer one")
+    assert ran.index("inner") < ran.index("middle") < ran.index("outer")
+    assert numbers(redis, outer.bid) == (2, 2, 0, 0)
+    assert fields(redis, outer.bid)["child:0"] == KEYS.batch(middle.bid)
+
+
+def test_a_death_within_is_one_of_all_batches_above(
+    client: forkq.Client, redis: Redis, redis_server: Server
+) -> None:
+    job, told = load(), report()
+    with (
+        forkq.Batch(
+            on_death=told.s("d1"), on_finish=told.s("f1"), on_success=told.s("s1")
+        ) as outer,
+        forkq.Batch(on_death=told.s("d2"), on_finish=told.s("f2")) as inner,
+    ):
+        job.perform_bulk([[1], [-1]])
+    work(redis, redis_server.url)
+    assert sorted(map(str, ran)) == ["-1", "1", "d1", "d2", "f1", "f2"]
+    assert (numbers(redis, inner.bid), numbers(redis, outer.bid)) == ((2, 1, 1, 0), (1, 0, 1, 0))
+
+    registry._jobs.pop("Load")
+    forkq.job(name="Load")(ran.append)
+    ran.clear()
+    api.DeadSet().retry_all()
+    assert numbers(redis, outer.bid) == (1, 0, 0, 0)  # it waits again
+    work(redis, redis_server.url)
+    assert sorted(map(str, ran)) == ["-1", "s1"]
+
+
+def test_a_member_makes_a_batch_within_its_own(
+    client: forkq.Client, redis: Redis, redis_server: Server
+) -> None:
+    job, told = load(), report()
+
+    def perform() -> None:
+        with forkq.Batch.current(), forkq.Batch("inner", on_success=told.s("inner")):
+            job.perform_bulk([[1], [2]])
+
+    makes = forkq.job(name="Makes")(perform)
+    with forkq.Batch(on_success=told.s("outer")) as outer:
+        makes.perform_async()
+    work(redis, redis_server.url)
+    assert sorted(ran[:2]) == [1, 2]
+    assert ran[2:] == ["inner", "outer"]
+    assert numbers(redis, outer.bid) == (2, 2, 0, 0)
+
+
+def test_batches_are_nested_eight_deep_at_most(client: forkq.Client, redis: Redis) -> None:
+    def nest(depth: int) -> None:
+        with forkq.Batch():
+            if depth > 1:
+                nest(depth - 1)
+
+    nest(8)
+    with pytest.raises(forkq.InvalidJob, match="8 deep"):
+        nest(9)
+
+
+# Loops, commits, lost replies
+
+
+def test_a_block_of_an_event_loop(client: forkq.Client, redis: Redis, redis_server: Server) -> None:
+    async def rows() -> Any:
+        for number in range(3):
+            yield [number]
+
+    async def push() -> forkq.Batch:
+        async with forkq.Batch(on_success=report().s("success")) as batch:
+            await job.aperform_async(7)
+            assert await batch.aperform_bulk(job, rows()) == 3
+            assert await batch.aperform_bulk(job, [[8]]) == 1
+        await job.aperform_async(9)
+        await client.aclose()
+        return batch
+
+    job = load()
+    batch = asyncio.run(push())
+    work(redis, redis_server.url)
+    assert sorted(ran[:6], key=str) == [0, 1, 2, 7, 8, 9] or "success" in ran[:6]
+    assert numbers(redis, batch.bid) == (5, 5, 0, 0)
+
+
+def test_tasks_beside_the_block_push_no_members(client: forkq.Client, redis: Redis) -> None:
+    async def push() -> forkq.Batch:
+        async with forkq.Batch() as batch:
+            await job.aperform_async(1)
+        return batch
+
+    async def beside() -> None:
+        await job.aperform_async(2)
+
+    async def both() -> forkq.Batch:
+        batch, _ = await asyncio.gather(push(), beside())
+        await client.aclose()
+        return batch
+
+    job = load()
+    batch = asyncio.run(both())
+    assert numbers(redis, batch.bid)[0] == 1
+    assert redis.llen(QUEUE) == 2
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_batch_waits_for_the_commit_with_its_members(
+    client: forkq.Client, redis: Redis, monkeypatch: pytest.MonkeyPatch, commits: bool
+) -> None:
+    waiting: list[Any] = []
+    monkeypatch.setattr(transactions, "on_commit", waiting.append)
+    monkeypatch.setattr(transactions, "all_wait", True)
+    job = load()
+    with forkq.Batch(on_finish=report().s("finish")) as batch:
+        job.perform_async(1)
+    assert not redis.exists(KEYS.batch(batch.bid), QUEUE)
+    if commits:
+        for send in waiting:
+            send()
+    assert numbers(redis, batch.bid)[0] == int(commits)
+    assert fields(redis, batch.bid).get("state") == ("sealed" if commits else None)
+    [*needs] = (one["forkq"]["needs"]["batch"]["i"] for one in members(redis))
+    assert needs == [0] * commits
+
+
+def test_a_change_whose_reply_is_lost_is_sent_again(
+    redis: Redis, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was made, or it is made now: once in either case."""
+    monkeypatch.setattr("forkq.default_client._default", None)
+    client = forkq.configure(proxy.url, environ={})
+    batch = forkq.Batch(on_finish=report().s("finish"))
+    with batch:
+        proxy.cut(b"seal")
+    assert proxy.cuts == 1
+    assert fields(redis, batch.bid)["state"] == "sealed"
+    assert redis.zcard("schedule") == 1
+    client.close()
+
+
+# People: the API and the command
+
+
+def test_the_command_shows_batches_and_ends_one_that_is_broken(
+    environment: None, client: forkq.Client, redis: Redis, redis_server: Server, shell: Shell
+) -> None:
+    assert shell("batches") == 0
+    assert "there is no batch" in shell.out + shell.err
+    batch = broken(load(), 1, -1)
+    work(redis, redis_server.url, until=lambda: redis.zcard("dead") == 1)
+    assert shell("batches list") == 0
+    header, line = shell.out.splitlines()
+    assert header.split()[:4] == ["BATCH", "NAME", "STATE", "MEMBERS"]
+    assert line.split()[:8] == [batch.bid, "import", "broken", "2", "0", "1", "1", "0"]
+    assert shell(f"batches show {batch.bid}") == 0
+    [dead] = api.DeadSet()
+    assert f"dead: {dead.jid}" in shell.out
+    assert f"forkq batches seal {batch.bid}" in shell.out
+    assert shell(f"batches seal {batch.bid}") == 0
+    assert api.Batch(batch.bid).report().state == "finished"
+    assert shell(f"batches retry {batch.bid}") == 0
+    assert "1 job sent to its queue" in shell.out
+    assert numbers(redis, batch.bid) == (2, 1, 0, 0)
+    assert shell(f"batches show {batch.bid} --json") == 0
+    shown = json.loads(shell.out)
+    assert (shown["state"], shown["waiting"], shown["fired"].keys()) == (
+        "waiting", 1, {"death", "finish"}
+    )  # fmt: skip
+    assert shell("batches show nowhere") == 1
+    assert "there is no batch" in shell.err
+
+
+def test_an_open_batch_that_gets_no_members_for_an_hour_may_be_abandoned(
+    environment: None, client: forkq.Client, redis: Redis, shell: Shell
+) -> None:
+    with forkq.Batch() as batch:
+        assert not api.Batch(batch.bid).report().may_be_abandoned
+        redis.hincrby(KEYS.batch(batch.bid), "nothing", 1)
+        made = float(fields(redis, batch.bid)["pushed_at"])
+        redis.hset(KEYS.batch(batch.bid), "pushed_at", made - 4000)
+        assert api.Batch(batch.bid).report().may_be_abandoned
+        shell(f"batches show {batch.bid}")
+        assert f"forkq batches seal {batch.bid}" in shell.out
+
+
+def test_a_cancelled_batch_ends_with_all_its_members(
+    client: forkq.Client, redis: Redis, redis_server: Server
+) -> None:
+    """Those that wait, that run, that are retried, and those of the batches within it."""
+
+    def perform(number: int) -> None:
+        try:
+            assert gate.wait(30)
+        except forkq.Cancelled:
+            ran.append("cancelled")
+            raise
+
+    job, told = forkq.job(name="Waits")(perform), report(queue="told")
+    with forkq.Batch(on_finish=told.s("outer")) as outer:
+        with forkq.Batch(on_finish=told.s("inner")) as inner:
+            job.perform_bulk([[1]] * 300)
+        job.perform_in(900, 1)
+        job.perform_async(1)
+    job.perform_async(7)
+    api.Batch(outer.bid).cancel()
+    with InProcessClock(redis_server.url):
+        wait_until(lambda: numbers(redis, inner.bid)[3] == 300, what="the end of all that wait")
+        wait_until(lambda: redis.llen("queue:told") == 1, what="the callback of the inner one")
+        assert [one["args"] for one in members(redis)] == [[7]]
+        with InProcessChild(redis_server.url, queue="told"):
+            wait_until(lambda: "outer" in ran, what="the callback of the outer one")
+        wait_until(lambda: not redis.exists(KEYS.cancelled), what="the end of the notes")
+    assert api.Batch(outer.bid).report().state == "cancelled"
+    assert ran == ["inner", "outer"]
+    with pytest.raises(forkq.ForkqError, match="is cancelled"):
+        api.Batch(outer.bid).retry_dead()
+
+
+def test_a_member_that_runs_hears_that_its_batch_is_cancelled(client: forkq.Client) -> None:
+    """Its payload names the batch, beside which no other job is meant."""
+    marks = {field_of_batch("b1"): Mark(1.0)}
+    member = {"class": "A", "jid": "j", "forkq": {"needs": {"batch": {"bid": "b1", "i": 0}}}}
+    callback = {"class": "A", "jid": "j", "forkq": {"needs": {"batch": {"of": "b1", "on": "f"}}}}
+    assert field_in(marks, member) == field_of_batch("b1")
+    assert field_in(marks, callback) == ""
+    assert field_in(marks, {"class": "A", "jid": "j"}) == ""
+
+
+def test_the_latest_batches_come_first(client: forkq.Client, redis: Redis) -> None:
+    for name in "abc":
+        with forkq.Batch(name):
+            pass
+    assert [each.name for each in api.batches()] == ["c", "b", "a"]
+    assert [each.state for each in api.batches()] == ["succeeded"] * 3
+    assert 179 * 86_400 < redis.ttl(KEYS.batch(api.batches()[0].bid)) <= 180 * 86_400

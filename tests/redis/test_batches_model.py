@@ -1,0 +1,281 @@
+"""Random batches with random ends, failures and kills, beside a model: each callback is pushed
+exactly once, none early, none missing.
+
+The scripts and their callers are the real ones; who takes a job, and when, is the test.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from redis import Redis
+
+import forkq
+from forkq import api, middleware, registry
+from forkq.child.failure.ends import Ends
+from forkq.child.failure.retry import Bury, End, Retry, Snoozed
+from forkq.features.batch.parts import EVENTS, IGNORABLE
+from forkq.features.ways import BY_NAME
+from forkq.store.connection import RedisConnection
+from forkq.store.crash_record import ProcessDeath
+from forkq.store.dead_set import DeadSetLimits
+from forkq.store.recovery import Recovery
+from forkq.store.steps import carry_out
+from forkq.wire.keys import Keys
+from forkq.wire.lease import UnitOfWork
+from forkq.wire.marks import KEY
+from forkq.wire.payload import loads
+from forkq.wire.times import now
+from tests.support.server import Server
+
+IDENTITY = "vm:7:0123456789ab"
+KEYS = Keys()
+QUEUE, INFLIGHT = "queue:default", "{queue:default}:inflight"
+SUSPECTS = KEYS.suspects("default")
+ENDS = Ends(IDENTITY, KEYS, DeadSetLimits(KEYS))
+STATES = {"done": 1, "dead": 2, "ended otherwise": 3, "waits again": 0}
+WAYS: dict[str, Callable[[UnitOfWork], Any]] = {
+    "done": lambda one: ENDS.done(one, "done"),
+    "dropped": lambda one: ENDS.done(one, "dropped"),
+    "retried": lambda one: ENDS.retry(one, Retry(now() - 1, one.payload)),
+    "snoozed": lambda one: ENDS.retry(one, Snoozed(now() - 1, one.payload, "Load")),
+    "dead": lambda one: ENDS.bury(one, Bury(one.payload, None)),
+    "discarded": lambda one: ENDS.end(one, End("discarded", "Load")),
+    "cancelled": lambda one: ENDS.end(one, End("cancelled", "Load", jid="x")),
+    "requeued": ENDS.return_to_queue,
+    "made a suspect": ENDS.isolate,
+}
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_jobs", {})
+    monkeypatch.setattr(middleware, "client", middleware.Chain())
+    monkeypatch.setattr(middleware, "pushes", middleware.Chain())
+
+
+@pytest.fixture
+def connection(redis_server: Server) -> Iterator[RedisConnection]:
+    connection = RedisConnection(redis_server.url)
+    connection.connect()
+    yield connection
+    connection.close()
+
+
+class Model:
+    """What a batch is to be: written after features.md, not after the scripts."""
+
+    def __init__(self, batch: forkq.Batch, above: Model | None, calls: set[str]) -> None:
+        self.bid = batch.bid
+        self.ignore = set(batch._ignore)
+        self.above = above
+        self.calls = calls
+        self.states: dict[int, tuple[int, str]] = {}  # a member: its state, and its way
+        self.closed = False
+        self.fired: set[str] = set()
+        self.called: dict[str, int] = {}
+        self.index = 0
+        if above is not None:
+            self.index = len(above.states)
+            above.states[self.index] = (0, "")
+
+    def take(self, member: int, way: str) -> None:
+        fate = BY_NAME[way].batch
+        before = self.states.get(member, (0, ""))[0]
+        state = STATES.get(fate, 0)
+        if fate in STATES and before != 1 and not (before == 2 and state == 3):
+            self.states[member] = (state, way)
+        self.look()
+
+    def look(self) -> None:
+        states = [state for state, _ in self.states.values()]
+        if 2 in states and "d" not in self.fired:
+            each: Model | None = self
+            while each is not None:
+                each.fired.add("d")
+                each = each.above
+        if self.closed and 0 not in states:
+            self.fired.add("f")
+            if all(s == 1 or (s == 3 and way in self.ignore) for s, way in self.states.values()):
+                self.fired.add("s")
+        if self.above is not None:
+            before = self.above.states[self.index][0]
+            if before != 1:
+                self.above.states[self.index] = (self.as_member(), "batch")
+            self.above.look()
+
+    def as_member(self) -> int:
+        states = [state for state, _ in self.states.values()]
+        if "f" not in self.fired or 0 in states:
+            return 0
+        if any(letter in self.calls and letter not in self.called for letter in self.fired):
+            return 0
+        ends = {self.called[letter] for letter in self.fired & self.calls}
+        if 2 in ends:
+            return 2
+        state = 1 if "s" in self.fired else 2 if 2 in states else 3
+        return 3 if state == 1 and 3 in ends else state
+
+
+class World:
+    """Redis, the test as all the processes, and the model."""
+
+    def __init__(self, redis: Redis, connection: RedisConnection, seed: int) -> None:
+        self.redis, self.connection = redis, connection
+        self.random = random.Random(seed)
+        self.models: dict[str, Model] = {}
+        self.job = forkq.job(name="Load")(lambda number: None)
+        self.report = forkq.job(name="Report", queue="default")(lambda bid, event: None)
+        self.pushed: Counter[tuple[str, str]] = Counter()
+        self.seen: set[str] = set()
+
+    def batch(self, above: Model | None, depth: int) -> None:
+        """Makes a batch, and pushes its members while others end."""
+        events = [event for event in EVENTS if self.random.random() < 0.7]
+        ignore = [way for way in IGNORABLE if self.random.random() < 0.2]
+        made: Any = forkq.Batch(ignore=ignore)
+        calls = {event: self.report.s(made.bid, event[0]) for event in events}
+        made._callbacks = {event: calls.get(event) for event in EVENTS}
+        with made:
+            model = Model(made, above, {event[0] for event in events})
+            self.models[made.bid] = model
+            for _ in range(self.random.randint(0, 6)):
+                self.push(made, model, depth)
+                while self.random.random() < 0.4:
+                    self.step()
+        model.closed = True
+        model.look()
+        self.check()
+
+    def push(self, batch: forkq.Batch, model: Model, depth: int) -> None:
+        if depth < 3 and self.random.random() < 0.3:
+            self.batch(model, depth + 1)
+            return
+        count = self.random.randint(1, 3)
+        for number in range(len(model.states), len(model.states) + count):
+            model.states[number] = (0, "")
+        assert batch.perform_bulk(self.job, [[1]] * count) == count
+        model.look()
+
+    def run(self) -> None:
+        self.batch(None, 1)
+        while self.step():
+            pass
+        retried = api.DeadSet().retry_all().done
+        if retried and self.random.random() < 0.7:
+            self.note_retries()
+            while self.step(last=True):
+                pass
+
+    def note_retries(self) -> None:
+        for key in (QUEUE, SUSPECTS):
+            waiting: Any = self.redis.lrange(key, 0, -1)
+            for raw in waiting:
+                self.note(loads(raw), "retried from the dead set")
+        self.check()
+
+    def step(self, *, last: bool = False) -> bool:
+        """One job takes a way, or a person deletes one. False if there is none."""
+        self.collect()
+        where = [key for key in (QUEUE, SUSPECTS) if self.redis.exists(key)]
+        if not where:
+            return False
+        if where == [QUEUE] and self.random.random() < 0.05:
+            entry = next(iter(api.Queue("default")))
+            entry.delete()
+            self.note(loads(entry.raw), "deleted")
+            self.check()
+            return True
+        raw: Any = self.redis.rpop(self.random.choice(where))
+        names = list(WAYS)
+        weights = [9, *([1] * (len(names) - 1))]
+        way = "done" if last else self.random.choices(names, weights)[0]
+        self.take(raw, way)
+        self.check()
+        return True
+
+    def take(self, raw: bytes, way: str) -> None:
+        """A child leases the job, and it takes its way; or the child is killed before that, or
+        behind that, or sends its end again after a lost reply."""
+        sequence = self.random.randint(1, 1 << 40)
+        self.redis.hset(INFLIGHT, f"{IDENTITY}/{sequence}", raw)
+        one = UnitOfWork(1, "default", sequence, raw)
+        job = loads(raw)
+        one.marked = {name: job[name] for name in ("class", "jid", "queue", KEY)}
+        call = WAYS[way](one).call()
+        fault = self.random.random()
+        if fault < 0.15:  # killed before: its master returns the lease, and the end comes too late
+            self.recover()
+            assert self.connection.script(call.script, call.keys, call.arguments) == 0
+            return
+        assert self.connection.script(call.script, call.keys, call.arguments) in (1, [1])
+        if fault < 0.3:
+            assert self.connection.script(call.script, call.keys, call.arguments) == 0
+        if fault > 0.9:
+            self.recover()
+        self.note(job, way)
+
+    def recover(self) -> None:
+        death = ProcessDeath(signal=self.random.choice([9, 11]))
+        carry_out(
+            self.connection, Recovery(DeadSetLimits(KEYS)).recover(["default"], IDENTITY, death)
+        )
+
+    def note(self, job: dict[str, Any], way: str) -> None:
+        need = job[KEY]["needs"]["batch"]
+        model = self.models[need.get("bid") or need["of"]]
+        fate = BY_NAME[way].batch
+        if "i" in need:
+            model.take(need["i"], way)
+        elif fate in STATES:
+            model.called[need["on"]] = STATES[fate]
+            if not STATES[fate]:
+                del model.called[need["on"]]
+            model.look()
+
+    def collect(self) -> None:
+        """The clock moves what is due. Notes each callback when it comes up."""
+        for key in ("schedule", "retry"):
+            found: Any = self.redis.zrange(key, 0, -1)
+            for raw in found:
+                job = loads(raw)
+                if "of" in job[KEY]["needs"]["batch"] and job["jid"] not in self.seen:
+                    self.seen.add(job["jid"])
+                    self.pushed[tuple(job["args"])] += 1
+                self.redis.zrem(key, raw)
+                self.redis.lpush(QUEUE, raw)
+
+    def check(self) -> None:
+        self.collect()
+        expected: Counter[tuple[str, str]] = Counter()
+        for bid, model in self.models.items():
+            found: Any = self.redis.hgetall(KEYS.batch(bid))
+            counts = [int(found.get(name, 0)) for name in (b"total", b"done", b"dead", b"other")]
+            states = [state for state, _ in model.states.values()]
+            assert counts == [len(states), states.count(1), states.count(2), states.count(3)]
+            fired = {name[6:].decode() for name in found if name.startswith(b"fired_")}
+            assert fired == model.fired
+            expected.update((bid, letter) for letter in model.fired & model.calls)
+        assert self.pushed == expected
+
+
+@pytest.mark.parametrize("chunk", range(4))
+def test_random_batches_agree_with_the_model(
+    client: Any, redis: Redis, connection: RedisConnection, chunk: int
+) -> None:
+    fired: Counter[str] = Counter()
+    for seed in range(chunk * 8, chunk * 8 + 8):
+        redis.flushall()
+        registry._jobs.clear()
+        world = World(redis, connection, seed)
+        try:
+            world.run()
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+        for model in world.models.values():
+            fired.update(model.fired)
+    assert min(fired[letter] for letter in "dfs") > 0
