@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,6 +30,8 @@ from tests.redis.in_process_clock import InProcessClock
 from tests.redis.shell import Shell
 from tests.support.documents import ROOT
 from tests.support.server import Server
+from tests.support.spread import QUEUE as SPREAD
+from tests.support.spread import three_parts
 from tests.support.waiting import wait_until
 
 QUEUE, ENDS = "queue:default", "forkq:totals:ends"
@@ -343,6 +346,18 @@ def test_it_is_pushed_on_the_shard_of_its_class_only(redis_server: Server, redis
         client.push({**pushed, "queue": "far"})
     assert client.push({**pushed, "queue": "near"})
     client.close()
+
+
+def test_the_parts_of_a_spread_queue_have_one_job_together(tmp_path: Path) -> None:
+    """The arguments that count choose the part."""
+    job = {"class": "Far", "queue": SPREAD, "debounce": 300}
+    with three_parts(tmp_path) as spread:
+        for doc in range(12):
+            jids = [spread.client.push({**job, "args": [doc]}) for _ in range(3)]
+            spread.client.push_bulk({**job, "args": [[doc], [doc]]})
+            assert len(set(jids)) == 3
+        sizes = [server.client().zcard("schedule") for server in spread.servers.values()]
+        assert (sum(sizes), min(sizes) > 0) == (12, True)
 
 
 # What people do with the one that waits
