@@ -25,7 +25,7 @@ from ..wire.keys import Keys
 from ..wire.password_source import PasswordSource
 from .async_manager import AsyncManager
 from .async_threads import SettlingThreads, WaitingJobs
-from .coroutine_jobs import CoroutineJobs
+from .coroutine_jobs import CoroutineJobs, SuspectGroup
 from .cron.outcome import CronOutcomes
 from .cron.publish import Claim, Publisher, of_shard
 from .debugger import NoTimeLimits
@@ -187,7 +187,7 @@ class Builder:
             observers.append(runs)
         parts = (settler, observers, job_log.log_problem, limits)
         if self._capsule.is_async:
-            return self._make_async_manager(fetch, parts, role)
+            return self._make_async_manager(fetch, parts, role, runs)
         return self._make_threads(self._capsule.concurrency, fetch, parts, role)
 
     def _make_threads(
@@ -204,7 +204,9 @@ class Builder:
 
         return Manager(count, fetch, make_processor, self._log, source)
 
-    def _make_async_manager(self, fetch: FetchParts, parts: _WayParts, role: Role) -> AsyncManager:
+    def _make_async_manager(
+        self, fetch: FetchParts, parts: _WayParts, role: Role, runs: SoloRuns
+    ) -> AsyncManager:
         _refuse_middleware(self._capsule.name)
         settler, _, log_problem, limits = parts
         capsule, portions, tally = self._capsule, fetch.channel.queues.portions, Tally()
@@ -212,12 +214,22 @@ class Builder:
         way = JobWay(fetch, *parts, tally, role=role, held=self._held)
         settling = SettlingThreads(SETTLING_THREADS, lambda: limits.start_cells()[0], log_problem)
         cells = limits.unit_cells(capsule.concurrency)
+        group = self._make_group(fetch, role, runs)
         jobs = CoroutineJobs(
-            fetch, way, settler, self._loop, waiting, settling, cells, portions.begin
+            fetch, way, settler, self._loop, waiting, settling, cells, portions.begin, group
         )
         portions.size = lambda: jobs.room
         threads = self._make_threads(capsule.threads, fetch, parts, role, waiting)
         return AsyncManager(fetch, jobs, threads, settling, tally, self._log)
+
+    def _make_group(self, fetch: FetchParts, role: Role, runs: SoloRuns) -> SuspectGroup | None:
+        """The group of suspects that a solo child runs; beside a sole one nothing runs."""
+        if role == "ordinary":
+            return None
+        most = 1 if role == "sole" else self._capsule.concurrency
+        group = SuspectGroup(fetch.leases, most, fetch.channel.queues.portions.free)
+        runs.on_end = group.note_end
+        return group
 
     def _make_heartbeat(
         self, fetch: FetchParts, settler: Settler, manager: AnyManager, limits: TimeLimits

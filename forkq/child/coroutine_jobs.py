@@ -16,14 +16,16 @@ from typing import Final
 from .. import registry
 from ..current_job import enter_job
 from ..errors import MalformedPayload
+from ..registry import JobSpec
 from ..runtime.deadlines import UnitCells
 from ..wire.lease import UnitOfWork
-from ..wire.marks import NEEDS
+from ..wire.marks import KEY, NEEDS, most_together
 from ..wire.payload import loads
 from ..wire.times import now
 from .async_threads import SettlingThreads, WaitingJobs
 from .event_loop import EventLoop, JobTask
 from .failure.settle import Settler, Unread
+from .fetch.leases import Leases
 from .fetch_turn import FetchParts
 from .interrupt import InterruptRegion
 from .job_run import JobRun
@@ -32,10 +34,60 @@ from .job_way import JobWay
 _NEEDS: Final = f'"{NEEDS}"'.encode()
 
 
+class SuspectGroup:
+    """Which suspects run together in a solo child of an async capsule, ``most`` at once.
+
+    The first one says how many: those that were in progress together in a death that says little of
+    each run in groups of half as many, so the groups of the guilty one shrink until it runs alone.
+    One that does not fit goes back, and nothing more is fetched until the group has ended: then it
+    is the first. ``on_room`` is called when more may come. Thread-safe.
+    """
+
+    def __init__(self, leases: Leases, most: int, on_room: Callable[[], None]) -> None:
+        self._leases = leases
+        self._most = most
+        self._on_room = on_room
+        self._lock = threading.RLock()
+        self._bounds: dict[int, int] = {}  # how many may run beside each, by sequence number
+        self._is_closed = False
+        leases.capacity = 1
+
+    def admit(self, unit: UnitOfWork, bound: int) -> bool:
+        """Whether the suspect may run now, beside ``bound`` - 1 others at most."""
+        with self._lock:
+            self._forget_ended()
+            others = self._bounds.values() if unit.sequence not in self._bounds else ()
+            is_full = len(others) >= min([bound, self._most, *others])
+            self._is_closed = self._is_closed or is_full
+            if not self._is_closed:
+                self._bounds[unit.sequence] = bound
+            self._set_capacity()
+            return unit.sequence in self._bounds
+
+    def note_end(self) -> None:
+        """Notes that a suspect has ended."""
+        with self._lock:
+            self._forget_ended()
+            self._set_capacity()
+
+    def _forget_ended(self) -> None:
+        running = self._leases.units().keys() - self._leases.endings.moving.keys()
+        self._bounds = {n: bound for n, bound in self._bounds.items() if n in running}
+        self._is_closed = self._is_closed and bool(self._bounds)
+
+    def _set_capacity(self) -> None:
+        before, count = self._leases.capacity, len(self._bounds)
+        fitting = min([self._most, *self._bounds.values()]) if count else 1
+        self._leases.capacity = max(1, count) if self._is_closed else fitting
+        if self._leases.capacity > before:
+            self._on_room()
+
+
 class CoroutineJobs:
     """What the loop runs. ``waiting`` gets the ``def`` jobs, for the threads. What neither runs nor
     waits goes back to the head of its queue, and ``on_full`` gets the names of these queues.
-    ``cells``: where the master reads which units are in progress."""
+    ``cells``: where the master reads which units are in progress. ``group``: of suspects, in a solo
+    child."""
 
     def __init__(
         self,
@@ -47,7 +99,9 @@ class CoroutineJobs:
         settling: SettlingThreads,
         cells: UnitCells,
         on_full: Callable[[Iterable[str]], None],
+        group: SuspectGroup | None = None,
     ) -> None:
+        self._group = group
         self._ends = fetch.ends
         self._fetcher = fetch.fetcher
         self._way = way
@@ -131,6 +185,9 @@ class CoroutineJobs:
             self._settle(run, error)
             return True
         spec = registry.find(run.job["class"])
+        if not self._is_admitted(run, spec):
+            self._leave(run)
+            return False
         if spec is not None and not spec.is_async:
             self._leave(run)
             return not self._is_quiet and self._waiting.offer(run.unit)
@@ -144,6 +201,15 @@ class CoroutineJobs:
             else:
                 self._settle(run, verdict)
         return True
+
+    def _is_admitted(self, run: JobRun, spec: JobSpec | None) -> bool:
+        """Whether the job may run beside those that are here. A ``def`` job that is a suspect runs
+        alone."""
+        if self._group is None or run.job is None:
+            return True
+        is_sync = spec is not None and not spec.is_async
+        bound = 1 if is_sync else most_together(run.job.get(KEY))
+        return self._group.admit(run.unit, bound)
 
     def _enter(self, run: JobRun) -> None:
         """Notes that the job is in progress here: the master reads it when this process dies."""
@@ -210,7 +276,9 @@ class CoroutineJobs:
 
     def _return(self, units: Sequence[UnitOfWork]) -> None:
         """Returns these, of which the oldest is the first, to the head of their queues."""
-        if units and not self._is_quiet:  # first: else a fetch brings the first that are back
+        if (
+            units and not self._is_quiet and self._group is None
+        ):  # first: else a fetch brings the first that are back
             self._on_full({unit.queue_name for unit in units})
         with self._waiting.closed():
             for unit in reversed(units):

@@ -58,46 +58,52 @@ class JobObserver:
 
 class SoloRuns(JobObserver):
     """An observer in a solo child, whose main thread tells the master at once when a job begins and
-    ends, since the master forks more solo children by that. ``long_at``: when the run that goes on
-    counts as a long one (monotonic); 0 if none does. ``wants_sole``: a suspect was put back beside
-    which no other one of the tree may run."""
+    ends, since the master forks more solo children by that. ``long_at``: when the runs that go on
+    count as long ones (monotonic); 0 if none goes on. ``wants_sole``: a suspect was put back beside
+    which no other one of the tree may run. ``on_end`` is called when a run has ended."""
 
     def __init__(self, waker: Waker) -> None:
-        self.long_at = 0.0
         self.wants_sole = False
+        self.on_end: Callable[[], None] = lambda: None
+        self._long_at: dict[int, float] = {}  # by sequence number
         self._waker = waker
 
+    @property
+    def long_at(self) -> float:
+        return max(self._long_at.copy().values(), default=0.0)
+
     def started(self, run: JobRun) -> None:
-        self.long_at = run.unit.taken + long_run(run.marks)
+        self._long_at[run.unit.sequence] = run.unit.taken + long_run(run.marks)
         self._waker.wake()
 
     def done(self, run: JobRun) -> None:
-        self._end()
+        self._end(run)
 
     def failed(self, run: JobRun, error: BaseException, decision: Decision) -> None:
-        self._end()
+        self._end(run)
 
     def interrupted(self, run: JobRun) -> None:
-        self._end()
+        self._end(run)
 
     def postponed(self, run: JobRun) -> None:
-        self._end()
+        self._end(run)
 
     def ended(self, run: JobRun, outcome: EndOutcome) -> None:
-        self._end()
+        self._end(run)
 
     def decided(self, run: JobRun, said: Said, decision: Snoozed | End) -> None:
-        self._end()
+        self._end(run)
 
     def went_on(self, run: JobRun, decision: GoOn) -> None:
-        self._end()
+        self._end(run)
 
     def returned(self, run: JobRun) -> None:
         self.wants_sole = True
         self._waker.wake()
 
-    def _end(self) -> None:
-        self.long_at = 0.0
+    def _end(self, run: JobRun) -> None:
+        self._long_at.pop(run.unit.sequence, None)
+        self.on_end()
         self._waker.wake()
 
 

@@ -29,6 +29,8 @@ DEFAULT_QUEUES = (("default", 0),)
 DEFAULT_CONCURRENCY = 5
 MOST_THREADS: Final = 1000
 MOST_COROUTINES: Final = 10_000
+# How many suspects of an async capsule run together at most.
+MOST_TOGETHER: Final = 32
 # Of an async capsule: jobs at a time where none is given; threads that settle what may block.
 ASYNC_CONCURRENCY: Final = 1000
 SETTLING_THREADS: Final = 4

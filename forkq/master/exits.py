@@ -35,8 +35,12 @@ _HINT_ALONE: Final = (
     "it ran alone, so this crash counts: the third one ends the job (or what its `crashes` says)"
 )
 _HINT_GROUP: Final = (
-    "any of them may be the reason: they run again together, and alone after a second such death "
-    "within 72 hours"
+    "any of them may be the reason: they run again together, and in small groups after a second "
+    "such death within 72 hours"
+)
+_HINT_HALF: Final = (
+    "any of them may be the reason: they run again in groups of half as many, and this counts "
+    "against none"
 )
 _RESCUE_WAIT: Final = 1.0  # seconds that the line about a death waits for the rescue
 _OUT_OF_MEMORY: Final = "SIGKILL by the kernel: out of memory"
@@ -192,8 +196,8 @@ def _certificate(death: Death) -> dict[str, object]:
         found["in_progress"] = ", ".join(jobs[:_MOST_JOBS]) + (f" and {more} more" * (more > 0))
         alone = is_solo(death.child.identity)
         what = _HINT_ALONE if alone else "each runs again alone"
-        if death.rescued and death.rescued.group > 1:
-            what = _HINT_GROUP
+        if len(jobs) > 1 and (alone or (death.rescued and death.rescued.group > 1)):
+            what = _HINT_HALF if alone else _HINT_GROUP
         found["hint"] = f"{what}; `forkq find JID` shows its crashes"
     if status.stack:
         found["stack"] = status.stack
@@ -305,7 +309,8 @@ class Deaths:
         """Notes that the jobs of a dead child have gone back."""
         rescued.in_progress = [*(rescued.in_progress or ()), *ended.in_progress]
         rescued.group = len(rescued.in_progress) if rescued.group else 0
-        if ended.in_progress and child.slot.capsule is not None and rescued.group <= 1:
+        makes_some = rescued.group <= 1 or is_solo(child.identity)
+        if ended.in_progress and child.slot.capsule is not None and makes_some:
             self._suspects_of.add(child.slot.capsule.name)
 
     def _rescue_dead(self, death: Death) -> bool:
@@ -339,8 +344,9 @@ def _of_units(
     at_work = child.files.units_at_work & begun
     knows_thread = crash.signal is None or child.files.crashed_job is not None
     if at_work and knows_thread:
-        return crash, at_work
-    return replace(crash, group=len(begun)), begun
+        return replace(crash, beside=is_solo(child.identity) and len(begun) > 1), at_work
+    # One that a solo child was about to begin may be the reason, too.
+    return replace(crash, group=len(begun)), None if is_solo(child.identity) else begun
 
 
 def _failed_leases(child: ChildHandle, *, suspects: bool) -> dict[int, TimeLimit]:

@@ -1,7 +1,8 @@
-"""Isolation: each suspect runs alone, in a solo child.
+"""Isolation: each suspect runs alone, in a solo child, or in a group of suspects.
 
 A suspect is a job that was in progress when a process died. It waits in a list of its own, from
-which only solo children fetch, one job each. The master forks the first solo child of a capsule
+which only solo children fetch, one job each; those of an async capsule, a group of those that were
+in progress together. The master forks the first solo child of a capsule
 when its own rescue or its clock says that suspects wait there, and more when each has a job and
 still some wait. All but one end when they find nothing; the last one, when no suspect is left.
 """
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 from typing import Final
 
-from ..config.capsule import Capsule
+from ..config.capsule import MOST_TOGETHER, Capsule
 from ..runtime.memory import available, resident
 from ..runtime.pipe import RunSuspects, Stop
 from ..values import replace
@@ -98,7 +99,8 @@ class SoloChildren:
     ) -> None:
         # Only what kills a child applies: solo children are too short-lived to be recycled.
         recycling = replace(capsule.recycling, max_memory=0, max_jobs=0, max_age=0.0)
-        self._alone = replace(capsule, concurrency=1, workers=1, recycling=recycling)
+        together = min(capsule.concurrency, MOST_TOGETHER) if capsule.is_async else 1
+        self._alone = replace(capsule, concurrency=together, workers=1, recycling=recycling)
         self._most = capsule.most_solo
         self._children = children
         self._is_silent = is_silent

@@ -163,11 +163,11 @@ class Move(msgspec.Struct, frozen=True):
         return self.lease.job
 
 
-def unchanged(lease: Lease) -> Move:
-    """The move of a job that has not begun."""
+def unchanged(lease: Lease, where: str = REQUEUE) -> Move:
+    """The move of a job that was not in progress, or of which the death says nothing."""
     if lease.how == b"whole":
-        return Move(lease, REQUEUE, 0, lease.payload)
-    return Move(lease, REQUEUE, *_kept_whole(lease.end))
+        return Move(lease, where, 0, lease.payload)
+    return Move(lease, where, *_kept_whole(lease.end))
 
 
 def spliced(lease: Lease, queue: str, crash: ProcessDeath) -> Move | None:

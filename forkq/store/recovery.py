@@ -25,7 +25,17 @@ from ..wire.marks import marks_of
 from ..wire.payload import dumps, loads_head
 from ..wire.printable import class_and_jid, shown_name
 from .connection import Call, DamagedKey, RedisConnection, RedisError, ResponseError
-from .crash_record import BURY, Lease, Move, ProcessDeath, move_of, spliced, unchanged
+from .crash_record import (
+    BURY,
+    ISOLATE,
+    REQUEUE,
+    Lease,
+    Move,
+    ProcessDeath,
+    move_of,
+    spliced,
+    unchanged,
+)
 from .damage import DAMAGED_FEATURE, about
 from .dead_set import DeadSetLimits
 from .held_classes import DEADLY_DEATHS, WITHIN, death
@@ -84,11 +94,12 @@ _MovesOf: TypeAlias = "Callable[[Sequence[str], Sequence[Lease]], Steps[list[Mov
 
 
 class _Progress(msgspec.Struct):
-    """What the tries to recover one owner have done: how many jobs they found in progress, how many
-    they moved, which of them they buried, and the burials that Redis has not confirmed. ``deadly``:
-    the classes for which the death counts; ``damaged``: the keys of features that hold another
-    type."""
+    """What the tries to recover one owner have done: how many leases it had, how many jobs they
+    found in progress, how many they moved, which of them they buried, and the burials that Redis
+    has not confirmed. ``deadly``: the classes for which the death counts; ``damaged``: the keys of
+    features that hold another type."""
 
+    leases: int = 0
     in_progress: int = 0
     moved: int = 0
     buried: list[str] = msgspec.field(default_factory=list)
@@ -135,7 +146,8 @@ class Recovery(msgspec.Struct, frozen=True):
     ) -> Steps[Recovered]:
         """Puts the owner's jobs back, those that had begun with a crash record. What it had leased
         ahead goes back unchanged: it has a higher sequence number than ``last_begun`` (None: it is
-        unknown), or is not among ``begun``, if these are known. A solo child leases nothing ahead.
+        unknown), or is not among ``begun``, if these are known. A solo child leases nothing ahead;
+        a group of suspects that it ran counts against none of them.
         If known, ``crashed`` is that of the job whose thread crashed; ``ran``: for how many seconds
         jobs had run, by number. An owner that ``may_return`` is perhaps only cut off from Redis. It
         finds a note of its lost leases (child/heartbeat/lost_leases.py). After a failure the caller
@@ -143,16 +155,17 @@ class Recovery(msgspec.Struct, frozen=True):
         progress = self._progress.setdefault(identity, _Progress())
         yield from self._look_for_burials(progress)
         listed = yield from self.list_all(queues, identity)
-        alone = is_solo(identity) and not crash.beside
-        latest = None if is_solo(identity) else last_begun
-        known = None if is_solo(identity) else begun
-        found = _begun((lease for _, leases in listed for lease in leases), latest, known)
+        solo, leases = is_solo(identity), [lease for _, part in listed for lease in part]
+        progress.leases = max(progress.leases, len(leases))
+        alone = solo and not crash.beside and progress.leases <= 1
+        found = _begun(leases, None if solo else last_begun, begun)
         progress.in_progress = max(progress.in_progress, len(found))
         jobs = progress.in_progress
-        group = jobs if crash.group and jobs > 1 and not alone else 0
+        group = jobs if (crash.group or solo) and jobs > 1 and not alone else 0
         crash = replace(crash, jobs=jobs, alone=alone, group=group)
         progress.deadly |= _deadly_classes(found.values(), crash, crashed)
-        moves_of = partial(self._moves, begun=found, of_owner=crash, ran=ran)
+        others = ISOLATE if solo else REQUEUE
+        moves_of = partial(self._moves, begun=found, of_owner=crash, ran=ran, others=others)
         yield from self._move_each(listed, identity, moves_of, _NOTE_TTL if may_return else 0)
         held, refusal = yield from self._count_deaths(sorted(progress.deadly), identity)
         del self._progress[identity]
@@ -222,13 +235,15 @@ class Recovery(msgspec.Struct, frozen=True):
         begun: Container[bytes],
         of_owner: ProcessDeath,
         ran: Mapping[int, float],
+        others: str,
     ) -> Steps[list[Move]]:
-        """The move of each lease. ``begun``: the names of the leases whose jobs had begun."""
+        """The move of each lease. ``begun``: the names of the leases whose jobs had begun;
+        ``others`` says where the others go."""
         moves = []
         for lease in leases:
             queue = queues[lease.queue - 1]
             crash = replace(of_owner, ran=ran.get(lease.sequence))
-            move = spliced(lease, queue, crash) if lease.name in begun else unchanged(lease)
+            move = spliced(lease, queue, crash) if lease.name in begun else unchanged(lease, others)
             if move is None:
                 payload = yield from self.payload(queues, lease)
                 if payload is None:

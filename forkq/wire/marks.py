@@ -109,6 +109,16 @@ def deaths_of_groups(crashes: list[Any]) -> int:
     return len([one for one in found if _is_recent(one)])
 
 
+def most_together(marks: object) -> int:
+    """How many suspects may run together in one process of which this is one: half as many as were
+    in its last death, of which any may have been the reason; 1 if that says of this job that it
+    may be."""
+    crashes = marks.get("crashes") if type(marks) is dict else None
+    last = crashes[-1] if type(crashes) is list and crashes else None
+    group = last.get("group") if type(last) is dict else None
+    return max(1, group // 2) if type(group) is int and not needs_sole(marks) else 1
+
+
 def needs_sole(marks: object) -> bool:
     """Whether the job is a suspect beside which no other one of its tree may run: it was in
     progress when a whole tree died."""

@@ -123,6 +123,17 @@ async def kill_itself(seconds: float) -> None:
     os.kill(os.getpid(), 9)
 
 
+@forkq.job(name="KillOthers")
+async def kill_others(seconds: float) -> None:
+    """As ``KillItself``, and eats memory meanwhile."""
+    record("begin")
+    kept, end = [], time.monotonic() + seconds
+    while time.monotonic() < end:
+        kept.append(bytearray(1 << 20))
+        await asyncio.sleep(_SLICE)
+    os.kill(os.getpid(), 9)
+
+
 @forkq.job(name="BlockUntil")
 async def block_until(path: str) -> None:
     """Blocks the loop until there is a file."""

@@ -175,7 +175,7 @@ def test_a_damaged_queue_keeps_no_job_of_another_from_going_back(
     assert leases.count().ready == 4
     redis.set("queue:bad", "no list")
     child.fetcher.quiet()
-    leases._capacity = 1
+    leases.capacity = 1
     child.fetcher._return_surplus()
     assert child.fetcher._exchange()
     assert (redis.hlen(INFLIGHT), redis.hlen("{queue:bad}:inflight")) == (1, 2)

@@ -19,6 +19,7 @@ from forkq.store.dead_set import DeadSetLimits
 from forkq.store.recovery import Recovered, Recovery
 from forkq.store.scripts import RECOVER
 from forkq.store.steps import carry_out
+from forkq.wire import marks
 from forkq.wire.keys import Keys
 from forkq.wire.times import now
 from tests.redis.proxy import Proxy
@@ -44,9 +45,9 @@ def lease(redis: Redis, *jids: str, crashes: int) -> None:
     """The solo child holds these jobs, each of which has that many crash records, and had been
     given back to be buried."""
     records = [{"at": now(), "signal": 9, "alone": True}] * crashes
-    marks = {"crashes": records, "failed": {"class": "forkq.errors.Crashed", "message": "x"}}
+    noted = {"crashes": records, "failed": {"class": "forkq.errors.Crashed", "message": "x"}}
     for jid in jids:
-        job = {"class": "J", "args": [], "jid": jid, "forkq": marks}
+        job = {"class": "J", "args": [], "jid": jid, "forkq": noted}
         redis.hset("{queue:q}:inflight", f"{OWNER}/{jid}", json.dumps(job))
 
 
@@ -175,3 +176,65 @@ def test_counts_that_redis_refuses_are_told_when_the_jobs_are_back(
     wait_until(rescue.advance, what="the rescue")
     connection.close()
     assert log.events() == ["jobs rescued", "counts of a dead child dropped"]
+
+
+def lease_group(redis: Redis, count: int) -> None:
+    """A solo child holds that many suspects, each of which has died with others."""
+    noted = {"suspect": True, "crashes": [{"at": now(), "signal": 9, "group": 2 * count}]}
+    for number in range(1, count + 1):
+        job = {"class": "J", "args": [], "jid": f"{number}", "forkq": noted}
+        redis.hset("{queue:q}:inflight", f"{OWNER}/{number}", json.dumps(job))
+
+
+def suspects(redis: Redis) -> list[Any]:
+    """The payloads in the list of suspects, the next one first."""
+    found: Any = redis.lrange("{queue:q}:suspects", 0, -1)
+    return [json.loads(payload) for payload in reversed(found)]
+
+
+def test_the_death_of_a_group_of_suspects_counts_against_none_and_keeps_their_order(
+    recovery: Recovery, connection: RedisConnection, redis: Redis
+) -> None:
+    lease_group(redis, 4)
+    assert recover(recovery, connection).moved == 4
+    found = suspects(redis)
+    assert [job["jid"] for job in found] == ["1", "2", "3", "4"]
+    for job in found:
+        last = job["forkq"]["crashes"][-1]
+        assert (last["group"], last.get("alone")) == (4, None)
+        assert marks.counted(job["forkq"]["crashes"]) == 0
+        assert marks.most_together(job["forkq"]) == 2
+
+
+def test_the_one_of_a_group_whose_step_crashed_was_not_alone_and_will_be(
+    recovery: Recovery, connection: RedisConnection, redis: Redis
+) -> None:
+    """The others stay suspects at their places, without a further record."""
+    lease_group(redis, 3)
+    connection.connect()
+    death = ProcessDeath(signal=11, beside=True)
+    carry_out(connection, recovery.recover(["q"], OWNER, death, begun={2}))
+    found = suspects(redis)
+    assert [job["jid"] for job in found] == ["1", "2", "3"]
+    assert [len(job["forkq"]["crashes"]) for job in found] == [1, 2, 1]
+    blamed = found[1]["forkq"]
+    assert marks.counted(blamed["crashes"]) == 0
+    assert [marks.most_together(job["forkq"]) for job in found] == [3, 1, 3]
+
+
+def test_what_is_left_of_a_group_at_the_second_try_was_not_alone(
+    recovery: Recovery, connection: RedisConnection, proxy: Proxy, redis: Redis
+) -> None:
+    lease_group(redis, 2)
+    redis.hdel("{queue:q}:inflight", f"{OWNER}/2")
+    other = json.dumps({"class": "J", "args": [], "jid": "2", "forkq": {"suspect": True}})
+    redis.hset("{queue:r}:inflight", f"{OWNER}/2", other)
+    redis.set("{queue:r}:suspects", "no list")
+    redis.set("queue:r", "no list")
+    connection.connect()
+    with pytest.raises(RedisError):
+        carry_out(connection, recovery.recover(["q", "r"], OWNER, ProcessDeath(signal=9)))
+    redis.delete("{queue:r}:suspects", "queue:r")
+    carry_out(connection, recovery.recover(["q", "r"], OWNER, ProcessDeath(signal=9)))
+    left: Any = redis.lindex("{queue:r}:suspects", 0)
+    assert json.loads(left)["forkq"]["crashes"][-1].get("alone") is None

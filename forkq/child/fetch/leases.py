@@ -64,17 +64,17 @@ class Leased(NamedTuple):
 
 class Leases:
     """The units of one child: each stays here until Redis knows its end. ``capacity``: how many
-    units may run at once. ``endings``: those of the units that move elsewhere. ``must_compare``:
-    this child and Redis may disagree about its leases; they were compared ``compared_at``
-    (times.steady). ``on_lost`` gets a unit that has ended, and that turns out to have been given to
-    another host."""
+    units may run at once, which may change. ``endings``: those of the units that move elsewhere.
+    ``must_compare``: this child and Redis may disagree about its leases; they were compared
+    ``compared_at`` (times.steady). ``on_lost`` gets a unit that has ended, and that turns out to
+    have been given to another host."""
 
     def __init__(self, capacity: int, endings: OpenEndings) -> None:
         self.endings = endings
         self.must_compare = True
         self.compared_at = 0.0
         self.on_lost: Callable[[UnitOfWork], None] = lambda unit: None
-        self._capacity = capacity
+        self.capacity = capacity
         self._ready: deque[UnitOfWork] = deque()
         self._in_flight: dict[int, UnitOfWork] = {}
         self._ended: deque[UnitOfWork] = deque()
@@ -99,7 +99,7 @@ class Leases:
         moving = len(endings.moving)
         running = in_flight - ready - moving + len(self._occupied)
         started = self._added - ready - len(self._surplus)
-        capacity, occupying = self._capacity, ready + running
+        capacity, occupying = self.capacity, ready + running
         if moving > endings.most:
             occupying += moving - endings.most
         free = capacity - occupying if occupying < capacity else 0
@@ -181,7 +181,7 @@ class Leases:
         keeps its lease."""
         outcomes = [(ending, self._settle(ending)) for ending in endings]
         confirmed = {ending.kind for ending, outcome in outcomes if outcome != "refused"}
-        self.endings.answered(confirmed, self._capacity)
+        self.endings.answered(confirmed, self.capacity)
         for ending, outcome in outcomes:
             ending.tell(outcome)
 
