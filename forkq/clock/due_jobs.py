@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import Any, Final
 
 import msgspec
@@ -25,6 +26,9 @@ from .tracking import tracked
 # moved soon. The bytes bound the memory that a batch of large jobs takes: so many, and one job.
 _BATCH: Final = 100
 _BYTES: Final = 1 << 19
+# Seconds for which a batch is what is due. A person may give a job in it another time: the script
+# does not look at that.
+_KEPT_FOR: Final = 10.0
 # What due_jobs.lua takes in the place of the number of a queue.
 _BURIED: Final = 0
 _EXPIRED: Final = -1
@@ -33,11 +37,12 @@ _EXPIRED: Final = -1
 class DueSet(msgspec.Struct):
     """One of the two sets, as it was when last read: ``batch`` is what to move next (a member, or
     rank, length and beginning of a large one), ``later`` when the first job after the batch is due
-    (epoch seconds; None: there is none)."""
+    (epoch seconds; None: there is none). ``found_at``: when it was read (monotonic)."""
 
     name: str
     batch: Sequence[Any] = ()
     later: float | None = None
+    found_at: float = 0.0
 
     @property
     def next_due(self) -> float | None:
@@ -67,8 +72,8 @@ class DueJobMover(msgspec.Struct):
         """Reads when the next jobs are due. With ``watch``, the server reports later changes of
         either set. Raises ResponseError if the key of a set holds another type.
 
-        A batch that was found due stays: were it read anew, a set that changes all the time would
-        put off what is due for ever."""
+        A batch that was just found due stays: were it read anew, a set that changes all the time
+        would put off what is due for ever."""
         self._watch = watch
         commands: list[Command | Call] = []
         for due_set in self.sets:
@@ -79,6 +84,8 @@ class DueJobMover(msgspec.Struct):
         every = len(commands) // len(self.sets)
         for due_set, first in zip(self.sets, replies[every - 1 :: every], strict=True):
             due_set.later = float(first) if first else None
+            if monotonic() - due_set.found_at > _KEPT_FOR:  # another clock may have led meanwhile
+                due_set.batch = ()
 
     def next_due(self) -> float | None:
         """When the next job is due, epoch seconds, as far as is known; None if there is none."""
@@ -103,6 +110,7 @@ class DueJobMover(msgspec.Struct):
         )
         if damaged:
             self.on_damaged_queues([queue.decode("utf-8", "replace") for queue in damaged])
+        due_set.found_at = monotonic()
         due_set.later = float(later) if later else None
 
     def _calls_moves(self, due_set: DueSet, at: float) -> tuple[list[str], list[Any]]:

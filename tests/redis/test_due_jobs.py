@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any, cast
@@ -12,6 +13,7 @@ import pytest
 from redis import Redis
 
 from forkq.child.failure.retry import Retry, decide
+from forkq.clock import due_jobs
 from forkq.clock.due_jobs import DueJobMover
 from forkq.store.connection import RedisConnection, ResponseError
 from forkq.wire.keys import Keys
@@ -290,6 +292,21 @@ def test_changes_of_the_set_do_not_put_off_what_is_due(
         mover.load(watch=False)
         mover.work()
     assert [found["jid"] for found in queued(redis)] == ["due"]
+
+
+def test_a_batch_that_was_found_long_ago_is_read_anew(
+    mover: DueJobMover, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A person has given the job another time since."""
+    redis.zadd("schedule", {job(jid="due"): now() - 1})
+    mover.load(watch=False)
+    mover.work()  # finds it
+    redis.zadd("schedule", {job(jid="due"): now() + 60})
+    later = time.monotonic() + 11
+    monkeypatch.setattr(due_jobs, "monotonic", lambda: later)
+    mover.load(watch=False)
+    mover.work()
+    assert (queued(redis), redis.zcard("schedule")) == ([], 1)
 
 
 def test_a_job_of_a_damaged_queue_waits_and_delays_no_other(
