@@ -27,6 +27,12 @@ TOKENS = re.compile(
 )
 
 
+def is_part(line: str) -> bool:
+    """Whether a function begins there that has a file in it, so that this is defined when it is
+    needed (effects.lua)."""
+    return line.startswith("function define.")
+
+
 def functions(text: str) -> Iterator[tuple[int, int]]:
     """The first line of each function, and how many lines it has."""
     open_blocks: list[tuple[str, int]] = []
@@ -36,7 +42,7 @@ def functions(text: str) -> Iterator[tuple[int, int]]:
             open_blocks.append((token["opens"], line))
         elif token["closes"]:
             opener, first = open_blocks.pop()
-            if opener == "function":
+            if opener == "function" and not is_part(text.splitlines()[first - 1]):
                 yield first, line - first + 1
     assert not open_blocks
 

@@ -3,7 +3,7 @@
 --   state     'open': its block pushes members; 'broken': its block has raised; 'sealed'; 'cancelled'. The last
 --             two take no member from a block any more
 --   name, at, pushed_at   what it is called, when it was made, and when members came last (epoch seconds)
---   total, done, dead, other, ignored   how many members there are, and how many have ended so. `ignored` are
+--   total, done, dead, other, failing, ignored   how many members there are, and how many are so. `ignored` are
 --             those of `other` that keep it from no success: `ignore` has these ways, each between commas
 --   calls     the letters of the callbacks that it has: 'd' death, 'f' finish, 's' success
 --   on_X, fired_X, called_X   of callback X: its payload, when its time came, and how it has ended (as in `ends`)
@@ -16,7 +16,8 @@
 local batch = {}
 local BATCH_LIVES = 180 * 86400 -- seconds from its last change on, as the dead set keeps a job
 local MOST_LISTED = 1000 -- jids of members that are dead, or failing
-local BATCH_NAMES = { 'state', 'total', 'done', 'dead', 'other', 'ignored', 'ignore', 'calls', 'index', 'told',
+local BATCH_NUMBERS = { 'total', 'done', 'dead', 'other', 'failing', 'ignored', 'told' }
+local BATCH_NAMES = { 'state', 'total', 'done', 'dead', 'other', 'failing', 'ignored', 'told', 'ignore', 'calls', 'index',
   'fired_d', 'fired_f', 'fired_s', 'called_d', 'called_f', 'called_s' }
 local BATCH_ENDS = { 'done', 'dead', 'other' }
 
@@ -37,7 +38,7 @@ function batch.read(hash)
   if not values[1] then return nil end
   local found = {}
   for i, name in ipairs(BATCH_NAMES) do found[name] = values[i] or nil end
-  for _, name in ipairs({ 'total', 'done', 'dead', 'other', 'ignored', 'told' }) do
+  for _, name in ipairs(BATCH_NUMBERS) do
     found[name] = tonumber(found[name] or 0) or 0
   end
   return found
@@ -54,15 +55,6 @@ function batch.count(place, found, name, by)
 end
 
 function batch.is_closed(found) return found.state == 'sealed' or found.state == 'cancelled' end
-
--- Whether a member may go from the state `old` to `new`. One that is done stays so. What left the dead set was
--- told when it came there, and an undo brings it back there. A batch that has told that nothing of it runs any
--- more takes back no deleted member.
-function batch.may_become(found, old, new, way)
-  if old == 1 or old == new then return false end
-  if old == 2 then return new ~= 3 and way ~= 'restored by undo' end
-  return old == 0 or new ~= 0 or not found.fired_f
-end
 
 -- The time of a callback has come: it is pushed, once. If Redis refuses it, a later look tries again.
 function batch.fire(place, found, letter)
@@ -112,32 +104,4 @@ function batch.tell_death(chain, level)
   end
 end
 
--- A member has another state. `way`: the way that it took; `jid`: its jid. A batch has
--- neither.
-function batch.settle(chain, level, member, new, way, jid, found)
-  local place = chain[level]
-  found = found or batch.read(place.hash)
-  if not found or found.err then return end
-  local old = redis.pcall('BITFIELD', place.ends, 'SET', 'u2', '#' .. member, new)[1]
-  if type(old) ~= 'number' then return end
-  if not batch.may_become(found, old, new, way) then
-    if old ~= new then redis.pcall('BITFIELD', place.ends, 'SET', 'u2', '#' .. member, old) end
-    return
-  end
-  if old > 0 then batch.count(place, found, BATCH_ENDS[old], -1) end
-  if new > 0 then batch.count(place, found, BATCH_ENDS[new], 1) end
-  local counts = function(how) return found.ignore and found.ignore:find(',' .. how .. ',', 1, true) end
-  if new == 3 and counts(way) then batch.count(place, found, 'ignored', 1) end
-  if old == 3 and new == 0 and counts('deleted') then batch.count(place, found, 'ignored', -1) end
-  redis.pcall('HDEL', place.hash, 'failing:' .. member, old == 2 and 'dead:' .. member or '')
-  if new == 2 then
-    if jid and found.dead <= MOST_LISTED then redis.pcall('HSET', place.hash, 'dead:' .. member, jid) end
-    if not found.fired_d then
-      batch.tell_death(chain, level)
-      found = batch.read(place.hash)
-    end
-  end
-  redis.pcall('EXPIRE', place.hash, BATCH_LIVES)
-  redis.pcall('EXPIRE', place.ends, BATCH_LIVES)
-  batch.look_round(chain, level, found)
-end
+--- @include "batch_settle"

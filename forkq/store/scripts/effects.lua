@@ -8,13 +8,59 @@
 --- @include "ended"
 
 local effect_kinds, damaged_keys = {}, {}
+local set_entry -- the script sets it: of a job that goes to a set, its state there, and the member
 
+local function state_in(set) return set:find('schedule$') and 'scheduled' or 'retrying' end
+
+local BATCH_LIVES = 180 * 86400 -- seconds from its last change on, as the dead set keeps a job
+
+-- An error reply if either key of a batch holds another type.
+local function refusal_of_batch(reply, ends)
+  if type(reply) == 'table' and reply.err then return reply end
+  local kind = redis.pcall('TYPE', ends).ok
+  if kind ~= 'string' and kind ~= 'none' then return { err = 'WRONGTYPE' } end
+  return nil
+end
+
+-- A part is defined once the first effect of its kind comes: each call of a script defines anew what it has, and
+-- to define all parts takes longer than to end a job.
+local define, kind_of = {}, nil
+
+function define.lock()
 --- @include "effects/lock"
+end
+
+function define.cancel()
 --- @include "effects/cancel"
+end
+
+function define.ticket()
 --- @include "effects/ticket"
+end
+
+function define.debounce()
 --- @include "effects/debounce"
+end
+
+function define.cursor()
 --- @include "effects/cursor"
+end
+
+function define.member()
+--- @include "effects/member"
+end
+
+function define.batch()
 --- @include "effects/batch"
+end
+
+local PARTS = { unlock = 'lock', lock = 'lock', hold = 'lock', uncancel = 'cancel', remember = 'cancel',
+  forget = 'cursor', keep = 'cursor', batch = 'member' }
+
+kind_of = function(name)
+  if not effect_kinds[name] then define[PARTS[name] or name:match('^%l+')]() end
+  return effect_kinds[name]
+end
 
 local function look_at(text)
   if not text or text == '' then return {} end
@@ -22,7 +68,7 @@ local function look_at(text)
   local found = { totals = effects[1] }
   for i = 2, #effects do
     local effect = effects[i]
-    local reply = effect_kinds[effect[1]].look(KEYS[effect[2]], effect)
+    local reply = kind_of(effect[1]).look(KEYS[effect[2]], effect)
     if type(reply) == 'table' and reply.err then
       damaged_keys[#damaged_keys + 1] = KEYS[effect[2]]
       found.damaged = true

@@ -1,5 +1,6 @@
 -- Part of effects.lua: the effect on the lock of a debounced job.
 
+--- @include "lock"
 --- @include "debounce"
 
 -- Takes the lock again if it is free, and if the job waits in the schedule once more, which is the key behind

@@ -3,10 +3,6 @@
 
 --- @include "ticket"
 
-local set_entry -- the script sets it: of a job that goes to a set, its state there, and the member
-
-local function state_in(set) return set:find('schedule$') and 'scheduled' or 'retrying' end
-
 local function job_of(effect)
   return { jid = effect[3], class = effect[4], milliseconds = effect[5], queue = effect[6] }
 end
