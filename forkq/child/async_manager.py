@@ -111,6 +111,7 @@ class AsyncManager:
 
     def replace_the_dead(self) -> None:
         """Starts a thread in the place of each that has died of an exception of the app."""
+        self._jobs.end_pauses()
         self._threads.replace_the_dead()
         self._settling.replace_the_dead()
         if self._is_open and not self._is_quiet and not self._fetching.alive:

@@ -7,6 +7,7 @@ Nothing blocks the loop here: what may block is left to a settling thread.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import Context
 from functools import partial
@@ -102,9 +103,10 @@ class CoroutineJobs:
         group: SuspectGroup | None = None,
     ) -> None:
         self._group = group
-        self._ends = fetch.ends
-        self._fetcher = fetch.fetcher
+        self._fetch = fetch
         self._way = way
+        way.pause = self._pause
+        self._pauses: deque[tuple[float, object]] = deque()  # until when (monotonic), and whose
         self._settler = settler
         self._loop = loop
         self._waiting = waiting
@@ -132,6 +134,11 @@ class CoroutineJobs:
         self._coming[batch] = 0
         self._loop.call_started(partial(self._return_waiting, batch))
 
+    def end_pauses(self) -> None:
+        """Ends the pauses that are over: their places are free again."""
+        while self._pauses and self._pauses[0][0] <= monotonic():
+            self._fetch.leases.occupy(self._pauses.popleft()[1], on=False)
+
     @property
     def regions(self) -> list[InterruptRegion]:
         """The region of each coroutine that runs."""
@@ -150,11 +157,25 @@ class CoroutineJobs:
     # In the loop's thread
 
     def _begin_all(self, units: Sequence[UnitOfWork], batch: object) -> None:
-        self._return([unit for unit in units if not self._begin(unit)])
-        self._coming.pop(batch, None)
+        self._finish_batch(batch, units, lambda: [unit for unit in units if not self._begin(unit)])
 
     def _return_waiting(self, batch: object) -> None:
-        self._return(self._waiting.end())
+        waiting = self._waiting.end()
+        self._finish_batch(batch, waiting, lambda: waiting)
+
+    def _finish_batch(
+        self,
+        batch: object,
+        units: Sequence[UnitOfWork],
+        left: Callable[[], Sequence[UnitOfWork]],
+    ) -> None:
+        """Returns what is ``left`` of a batch to the queues. If an exception of the app strikes the
+        loop meanwhile, a settling thread returns what has no other way."""
+        try:
+            self._return(left())
+        except BaseException:
+            self._settling.call(0, partial(self._return_lost, batch, units))
+            raise
         self._coming.pop(batch, None)
 
     def _begin(self, unit: UnitOfWork) -> bool:
@@ -284,9 +305,21 @@ class CoroutineJobs:
             for unit in reversed(units):
                 if unit.left_bytes:
                     unit.payload = b""
-                self._fetcher.done(unit, self._ends.return_to_queue(unit))
+                self._fetch.fetcher.done(unit, self._fetch.ends.return_to_queue(unit))
 
     # In a settling thread
+
+    def _return_lost(self, batch: object, units: Sequence[UnitOfWork]) -> None:
+        """Returns the units that have neither begun nor ended, and do not wait for a thread."""
+        try:
+            known = self._fetch.leases.units()
+            here = [unit for unit in units if known.get(unit.sequence) is unit]
+            begun = {*self._places, *self._fetch.leases.endings.moving}
+            self._return(
+                [u for u in here if u.sequence not in begun and not self._waiting.knows(u)]
+            )
+        finally:
+            self._coming.pop(batch, None)
 
     def _on_thread(self, run: JobRun, work: Callable[[JobRun], None]) -> None:
         """Has a settling thread call ``work``."""
@@ -305,7 +338,7 @@ class CoroutineJobs:
         except (Unread, MalformedPayload) as problem:
             self._settle_there(run, problem)
         else:
-            self._loop.call(partial(self._guarded_in_loop, run, self._sort_large))
+            self._loop.call_started(partial(self._guarded_in_loop, run, self._sort_large))
 
     def _open(self, run: JobRun) -> None:
         region = InterruptRegion(self._lock)
@@ -313,7 +346,14 @@ class CoroutineJobs:
         if verdict is not None:
             self._settle_there(run, verdict)
         else:
-            self._loop.call(partial(self._guarded_in_loop, run, partial(self._run, region)))
+            begin = partial(self._run, region)
+            self._loop.call_started(partial(self._guarded_in_loop, run, begin))
+
+    def _pause(self, consumer: object, seconds: float) -> None:
+        """Keeps the place of a job that has gone elsewhere for that long. No thread waits: others
+        settle jobs with it."""
+        self._fetch.leases.occupy(consumer, on=True)
+        self._pauses.append((monotonic() + seconds, consumer))
 
     def _settle_there(self, run: JobRun, error: BaseException | None) -> None:
         self._way.settle(run, error)

@@ -237,6 +237,7 @@ class EventLoop:
         self._thread: threading.Thread | None = None
         self._closing = False
         self._tasks: set[JobTask] = set()
+        self._calls: dict[object, Callable[[], object]] = {}  # that must not get lost
         self._has_jobs = threading.Event()
         self._is_watched = watched
         self._watch: LoopWatch | None = None
@@ -276,10 +277,13 @@ class EventLoop:
                 self._loop.call_soon_threadsafe(function)
 
     def call_started(self, function: Callable[[], object]) -> None:
-        """Has the loop call ``function``, which must not block. Raises RuntimeError if the loop
-        cannot be started."""
+        """Has the loop call ``function``, which must not block. If the loop dies before that, the
+        next one calls it. Raises RuntimeError if the loop cannot be started."""
+        key = object()
         with self._lock:
-            self._started().call_soon_threadsafe(function)
+            loop = self._started()
+            self._calls[key] = function
+            loop.call_soon_threadsafe(self._call, key)
 
     def start(self, function: Callable[[], Awaitable[object]]) -> Future[BaseException | None]:
         """Awaits ``function()`` in the loop. The result of the future is what it raised. Raises
@@ -321,6 +325,10 @@ class EventLoop:
         self._add(task)
         context.run(task.begin, self.call, self._leave)
 
+    def _call(self, key: object) -> None:
+        if (function := self._calls.pop(key, None)) is not None:
+            function()
+
     def _add(self, task: JobTask) -> None:
         self._tasks.add(task)
         if not self._has_jobs.is_set():
@@ -355,6 +363,8 @@ class EventLoop:
             thread = threading.Thread(target=self._run, args=(loop,), name="loop", daemon=True)
             thread.start()
             self._loop, self._thread = loop, thread
+            for key in tuple(self._calls):  # an earlier loop has left them
+                loop.call_soon_threadsafe(self._call, key)
         return self._loop
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -401,6 +411,9 @@ class EventLoop:
         self._tell_end(watch)
         for task in left:
             task.end(LoopDied("the event loop of this child has ended"))
+        with self._lock, suppress(RuntimeError):  # no thread is left: the next job tries again
+            if self._calls and not self._closing:
+                self._started()
 
     def _tell_end(self, watch: LoopWatch | None) -> None:
         if watch is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from asyncio import CancelledError
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from time import monotonic
 from typing import Any, Final, Literal, TypeAlias
@@ -105,7 +105,8 @@ class JobWay:
     error in the app's own handlers, or in forkq. ``limits`` are the time limits of jobs. In the
     role "solo" or "sole" suspects run here; "sole": no other suspect of the tree runs meanwhile.
     In the role "ordinary" they move to the list of suspects, with jobs of the classes that are
-    ``held``.
+    ``held``. ``pause`` keeps the place of a job that has gone elsewhere for some seconds; by
+    default the thread waits.
     """
 
     def __init__(
@@ -126,6 +127,7 @@ class JobWay:
         self._settler = settler
         self._observers = Observers([JobCounter(tally), *observers])
         self._log_problem = log_problem
+        self.pause: Callable[[object, float], None] = self._wait
         self._role = role
         self._held = held
         self._limits = limits
@@ -343,22 +345,22 @@ class JobWay:
                 ended(run, why.outcome)
         elif isinstance(why, Unasked) or (isinstance(why, Unread) and self._role != "ordinary"):
             self._settler.return_to_queue(unit)  # elsewhere, or later, Redis may answer
-            self._pause(run, _UNREAD_PAUSE)
+            self.pause(run.consumer, _UNREAD_PAUSE)
         elif isinstance(why, MustRunSole):
             self._settler.isolate(unit, last=True)
             for returned in self._observers.returned:
                 returned(run)
-            self._pause(run, _SOLE_PAUSE)
+            self.pause(run.consumer, _SOLE_PAUSE)
         else:
             held = why.held if isinstance(why, MustRunAlone) else ""
             self._settler.isolate(unit, held, until="queued")
         run.settled = True
 
-    def _pause(self, run: JobRun, seconds: float) -> None:
+    def _wait(self, consumer: object, seconds: float) -> None:
         """Waits, and lets no other job begin in the place of this one."""
-        self._leases.occupy(run.consumer, on=True)
+        self._leases.occupy(consumer, on=True)
         time.sleep(seconds)
-        self._leases.occupy(run.consumer, on=False)
+        self._leases.occupy(consumer, on=False)
 
     def last_resort(self, run: JobRun, error: BaseException) -> None:
         """Settles a job whose way was ended early by an error in forkq, or by a late exception of

@@ -332,6 +332,36 @@ def test_a_loop_that_is_stopped_again_and_again_is_given_up(loop: EventLoop) -> 
     assert run(loop, lives).result == "lives"
 
 
+def test_what_a_dead_loop_was_to_call_the_next_one_calls(
+    loop: EventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as to begin a batch of jobs, which came while the loop was busy."""
+    monkeypatch.setattr(event_loop, "_new_loop", asyncio.new_event_loop)
+    called: list[int] = []
+    was_called = threading.Event()
+
+    def call() -> None:
+        called.append(threading.get_ident())
+        was_called.set()
+
+    async def kills() -> None:
+        running = asyncio.get_running_loop()
+
+        def stop() -> None:
+            running._ready.clear()  # type: ignore[attr-defined]  # what has come is lost
+            running.call_soon(stop)
+            running.stop()
+
+        loop.call_started(call)
+        stop()
+        await asyncio.sleep(PATIENCE)
+
+    assert isinstance(run(loop, kills).outcome, LoopDied)
+    assert was_called.wait(PATIENCE)
+    assert loop.thread is not None
+    assert called == [loop.thread.ident]
+
+
 async def lives() -> str:
     return "lives"
 
