@@ -279,9 +279,9 @@ class Client:
             return EncodedJob(job["jid"], job["queue"], at, self._bounds.dumps(job), wait)
         if plan is None or not plan.fits(job[KEY], at):
             plan = plan_of(job, at)
-        needs, lock = plan.complete(job)
+        completed = plan.complete(job)
         payload = self._bounds.dumps(job)
-        return EncodedJob(job["jid"], job["queue"], at, payload, wait, needs, lock)
+        return EncodedJob(job["jid"], job["queue"], at, payload, wait, *completed)
 
     def _complete(self, job: Payload) -> float:
         """Checks the arguments, and adds what no two jobs share. Returns the time."""
@@ -352,14 +352,17 @@ class Client:
             plan.prepare(job)
         encode, needs = row_encoder(job, plan and plan.around), plan and plan.needs
         digest, lock = plan and plan.digest, plan.lock if plan else ""
+        throttled, window = plan and plan.throttled, ""
         name, queue, bounds = job["class"], job["queue"], self._bounds
         for job["args"], jid in zip(rows, new_jids(len(rows)), strict=True):
             check_args(job, self._strict)
             if digest is not None:
                 lock = digest.of(job["args"])
+            if throttled is not None:
+                window = throttled.of(job["args"])
             payload = encode(job["args"], jid, lock)
             bounds.check(name, payload)
-            yield EncodedJob(jid, queue, None, payload, wait, needs, lock)
+            yield EncodedJob(jid, queue, None, payload, wait, needs, lock, window)
 
     def _release(self, jobs: Sequence[EncodedJob]) -> dict[str, str]:
         """Writes the jobs, now or when the transaction is committed. Returns the jids of those that

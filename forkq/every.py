@@ -127,7 +127,7 @@ def template(spec: JobSpec, args: object, own: Mapping[str, Any]) -> dict[str, A
         takes = spec.takes
         raise InvalidJob(f"job {spec.name!r} takes {takes}, but args has {len(args)}: {[*args]!r}")
     keys = placed({**DEFAULTS, **spec.options}, own, spec.name)
-    return _with_lock({**keys, "class": spec.name, "args": [*args]}, spec)
+    return _with_digests({**keys, "class": spec.name, "args": [*args]}, spec)
 
 
 def template_of(job: object, args: Sequence[Any], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -147,18 +147,20 @@ def template_of(job: object, args: Sequence[Any], options: Mapping[str, Any]) ->
     try:
         spec = registry.lookup(name)
     except UnknownJob:
-        return _with_lock({**placed(DEFAULTS, options, name), "class": name, "args": [*args]}, None)
+        return _with_digests(
+            {**placed(DEFAULTS, options, name), "class": name, "args": [*args]}, None
+        )
     return template(spec, args, options)
 
 
-def _with_lock(job: dict[str, Any], spec: JobSpec | None) -> dict[str, Any]:
-    """``job``; if it is unique, with the lock that its definition says. A clock does not know
-    that."""
+def _with_digests(job: dict[str, Any], spec: JobSpec | None) -> dict[str, Any]:
+    """``job``; if it is unique or throttled, with the digests that its definition says. A clock
+    does not know that."""
     if KEY not in job:
         return job
-    from .features.unique.parts import with_lock  # noqa: PLC0415 - other jobs need none of it
+    from .features.marked import with_digests  # noqa: PLC0415 - other jobs need none of it
 
-    return with_lock(job, spec)
+    return with_digests(job, spec)
 
 
 def _refuse_misspelt(options: Mapping[str, Any]) -> None:

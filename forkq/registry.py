@@ -281,7 +281,8 @@ def on_death(handler: Handler) -> Handler:
 def on_duplicate(handler: Handler) -> Handler:
     """Decorator: calls ``handler(job, holder)`` in the process that pushes, when a unique job that
     has waited for a commit is a duplicate: it was not pushed, though its jid was returned before.
-    ``holder`` is the jid of the job that has its lock. What the handler raises is logged."""
+    ``holder`` is the jid of the job that has its lock; "" if its throttle keeps it out. What the
+    handler raises is logged."""
     check_hook(handler, "the duplicate handler", "job", "holder")
     duplicate_handlers.append(handler)
     return handler
@@ -289,7 +290,10 @@ def on_duplicate(handler: Handler) -> Handler:
 
 def tell_duplicate(jid: str, payload: bytes, holder: str) -> None:
     """Logs that the job of a push was not pushed, and calls the handlers for that."""
-    _log.warning("job %s is a duplicate, and was not pushed: job %s waits", jid, holder)
+    if holder:
+        _log.warning("job %s is a duplicate, and was not pushed: job %s waits", jid, holder)
+    else:
+        _log.warning("job %s was not pushed: its throttle has let as many through as it may", jid)
     if not duplicate_handlers:
         return
     from .features.marked import readable  # noqa: PLC0415 - most apps have no such handler

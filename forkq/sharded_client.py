@@ -48,7 +48,7 @@ def part_key(job: EncodedJob) -> str:
     This is the one place that decides it. Jobs that must meet in one part need the same key: those
     that exclude each other would give what they have in common.
     """
-    return job.lock or job.jid
+    return job.lock or job.window or job.jid
 
 
 class ShardedClient(Client):
@@ -125,7 +125,7 @@ class ShardedClient(Client):
         of each group before it takes the next one. Raises ServerUnavailable in the end if a job
         could be pushed nowhere."""
         for job in push.jobs:
-            if job.needs is not None and job.needs.unique is not None:
+            if job.needs is not None and (job.lock or job.window):
                 self._refuse_elsewhere(job, job.needs)
         left = push.jobs
         while left:
@@ -154,9 +154,10 @@ class ShardedClient(Client):
         push.moved += moved
 
     def _refuse_elsewhere(self, job: EncodedJob, needs: PushNeeds) -> None:
-        """Raises InvalidJob for a unique or debounced job whose queue is on another shard than that
-        of its class: a lock there knows nothing of the locks here."""
-        name, kind = needs.name, "unique" if needs.debounce is None else "debounced"
+        """Raises InvalidJob for a unique, debounced or throttled job whose queue is on another
+        shard than that of its class: a lock there knows nothing of the locks here."""
+        name, kind = needs.name, "throttled" if needs.unique is None else "unique"
+        kind = kind if needs.debounce is None else "debounced"
         spec = registry.find(name)
         home = DEFAULT_QUEUE if spec is None else spec.options.get("queue", DEFAULT_QUEUE)
         if spec is not None and self.parts_of(home) != self.parts_of(job.queue):

@@ -27,7 +27,8 @@ def line(event: Event, **more: Any) -> bytes:
 
     ``tick``: the whole epoch second of the tick; for "missed", the last of several. ``jid``: the
     job; "skipped" and "missed" have none. ``elapsed``: seconds that the job ran ("done", "retry",
-    "dead", "dropped"). ``running``: the jid of the job because of which a tick was "skipped".
+    "dead", "dropped"). ``running``: the jid of the job because of which a tick was "skipped";
+    "" if its throttle has left it out.
     ``count``: how many ticks were "missed"; left out if they were too many to count. ``since``: the
     first of them. ``why``: what kept a single tick from being enqueued ("missed").
     """

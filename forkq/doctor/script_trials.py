@@ -184,7 +184,7 @@ class _Story:
         keys, queue, (index, ends) = self._keys, self._keys.queue("e"), self._marked
         payload = b'{"class":"%s","forkq":{"needs":{"expires_at":\x01}}}' % _CLASS.encode()
         shared = [keys.queues, keys.schedule, index, ends]
-        over = [1, 5, "e", -_AHEAD, "+inf", *[""] * 7, payload]
+        over = [1, 5, "e", -_AHEAD, "+inf", *[""] * 8, payload]
         yield Trial(Call(scripts.PUSH, [*shared, queue], over), 1)
         yield Trial(("ZRANGE", index, 0, 0, "WITHSCORES"), self._is_an_hour_ago)
         looked = Call(scripts.EXPIRED_JOBS, [queue, ends], [0, 10, _MUCH])
@@ -196,15 +196,18 @@ class _Story:
         yield Trial(Call(scripts.END, leased, [f"{_OWNER}1", "expired", _CLASS, 1]), 1)
         yield Trial(("HGET", ends, f"{_CLASS}|expired"), b"2")
         lock = keys.unique("d")
-        one = [1, 5, "e", "", "+inf", 5, _CLASS, _KEPT, "p", "", "", "", payload]
+        one = [1, 5, "e", "", "+inf", 5, _CLASS, _KEPT, "p", *[""] * 4, payload]
         taken, again = [*one, _JID(1)], [*one, _JID(2)]
         names = [*shared, queue, lock, keys.doubted]
         yield Trial(Call(scripts.PUSH, names, [*taken, *again]), [1, 1, _JID(1).encode()])
         yield from self._doubted(names, again)
-        known = [1, 5, "e", "", "", "", _CLASS, "", "", 5, "", "", payload, _JID(3)]
+        known = [1, 5, "e", "", "", "", _CLASS, "", "", 5, "", "", "", payload, _JID(3)]
         once = [*shared, queue, keys.pushed(_JID(3))]
         yield Trial(Call(scripts.PUSH, once, known), 1)
         yield Trial(Call(scripts.PUSH, once, known), [1, 2])
+        slow = [2, 5, "e", "", "", "", _CLASS, *[""] * 5, 5, 1, 1000 * _KEPT, payload, payload]
+        windows = [*shared, queue, keys.window("d"), keys.window("d")]
+        yield Trial(Call(scripts.PUSH, windows, slow), [1, 1, b""])
         frees = f'[1, ["unlock", 2, "{_JID(2)}"]]'
         yield Trial(Call(scripts.EFFECTS_ALONE, [ends, lock], [frees]), 1)
         yield Trial(("HGET", lock, "jid"), None)
@@ -297,7 +300,7 @@ class _Story:
         fields = ["calls", "f", "on_f", _SECOND]
         yield Trial(Call(scripts.BATCH_CHANGE, names, [1, "open", "", *fields]), b"open")
         payload = b'{"forkq":{"needs":{"batch":{"i":\x02}}}}'
-        pushed = [1, 5, "b", *[""] * 7, 6, "", payload]
+        pushed = [1, 5, "b", *[""] * 7, 6, "", "", payload]
         shared = [keys.queues, keys.schedule, self._marked[0], ends, keys.queue("b"), *names[:2]]
         pushed[4] = "+inf"
         yield Trial(Call(scripts.PUSH, shared, pushed), 1)

@@ -22,6 +22,8 @@ from .effects import NONE, Effect, jid_of, name_of
 from .expire import parts as expire
 from .iterable import parts as iterable
 from .once import parts as once
+from .throttle import parts as throttles
+from .throttle.parts import Throttle
 from .unique import debounce, tickets
 from .unique import parts as unique
 from .unique.debounce import Debounce
@@ -52,14 +54,15 @@ class PushNeeds(NamedTuple):
     """What push.lua must know of jobs that it pushes; all of a bulk share it. ``expires_in``: the
     seconds that it adds to Redis's time in the place of the placeholder (0: there is none).
     ``expires_at``: when they expire, if that is known. ``unique``: what their locks need.
-    ``is_once``: whether a push of them may be sent again. ``is_marked``: whether their payloads
-    say that they need anything. ``name``: that of their class, as people know it. ``batch``: the
-    batch of which they become members."""
+    ``is_once``: whether a push of them may be sent again. ``throttle``: how often they are pushed
+    at most. ``is_marked``: whether their payloads say that they need anything. ``name``: that of
+    their class, as people know it. ``batch``: the batch of which they become members."""
 
     expires_in: float = 0.0
     expires_at: float | None = None
     unique: Unique | None = None
     is_once: bool = False
+    throttle: Throttle | None = None
     is_marked: bool = True
     name: str = ""
     batch: batches.PushedInto | None = None
@@ -75,6 +78,11 @@ class PushNeeds(NamedTuple):
         return self.unique is not None and self.unique.kind in ("n", "d")
 
     @property
+    def has_guard(self) -> bool:
+        """Whether push.lua looks at more than their locks."""
+        return self.is_once or self.throttle is not None
+
+    @property
     def first(self) -> float | str:
         """When the first of these jobs expires, as push.lua is told."""
         if not self.is_marked:
@@ -83,17 +91,19 @@ class PushNeeds(NamedTuple):
 
 
 class Completed(NamedTuple):
-    """What the push of one job must know: None if it is not marked, and the digest in the name of
-    its lock, "" if it has none."""
+    """What the push of one job must know: None if it is a plain one, and the digests in the names
+    of its lock and of its throttle's window, "" if it has none."""
 
     needs: PushNeeds | None = None
     lock: str = ""
+    window: str = ""
 
 
 class MarksPlan(NamedTuple):
     """What the payloads of jobs with the same options have as their last key, ``marks`` among these
     options. ``head`` and ``tail`` are the JSON of that key, around the digest of the arguments;
-    empty if they have no such key. ``top`` is what they have at their top, if they expire."""
+    empty if they have no such key. ``digest`` and ``throttled`` make the digests for ``Completed``,
+    which are known otherwise. ``top`` is what they have at their top, if they expire."""
 
     marks: Any
     needs: PushNeeds | None = None
@@ -101,6 +111,8 @@ class MarksPlan(NamedTuple):
     tail: bytes = b""
     lock: str = ""
     digest: Digest | None = None
+    window: str = ""
+    throttled: Digest | None = None
     top: Mapping[str, Any] = {}
 
     @property
@@ -127,11 +139,12 @@ class MarksPlan(NamedTuple):
         """Makes of the options of one job what its payload has, as its last key. Raises
         InvalidJob."""
         lock = self.lock if self.digest is None else self.digest.of(job["args"])
+        window = self.window if self.throttled is None else self.throttled.of(job["args"])
         job.pop(KEY, None)
         self.prepare(job)
         if self.head:
             job[KEY] = msgspec.Raw(self.head + lock.encode() + self.tail)
-        return Completed(self.needs, lock)
+        return Completed(self.needs, lock, window)
 
 
 def plan(job: Payload, at: float | None, definition: Definition | None = None) -> MarksPlan:
@@ -144,6 +157,7 @@ def plan(job: Payload, at: float | None, definition: Definition | None = None) -
     needs, top = dict(needs), dict[str, Any]()
     after = expire.promise(job["class"], top, needs, at)
     is_once, joins = once.ask(job["class"], needs), batches.ask(job, needs)
+    throttled = throttles.ask(job, needs, definition)
     asked = unique.ask(job, needs, definition)
     if at is not None and asked is not None and asked.unique.debounce is not None:
         raise InvalidJob(
@@ -151,13 +165,16 @@ def plan(job: Payload, at: float | None, definition: Definition | None = None) -
             "(`at`, `perform_in`): push it now, or leave that out with .set(debounce=0)"
         )
     made, text = MarksPlan(options, top=top), _text(job, options, needs)
-    if needs or is_once:
+    if needs or is_once or throttled:
         moment = None if after else expire.promised_at(needs)
-        locks = asked and asked.unique
-        found = PushNeeds(after, moment, locks, is_once, bool(needs), name_of(job), joins)
+        found = PushNeeds(after, moment, asked and asked.unique, is_once, batch=joins)
+        found = found._replace(is_marked=bool(needs), name=name_of(job))
         if joins is not None and found.gives_way:
             raise batches.refusal(job)
         made = made._replace(needs=found)
+    if throttled is not None and made.needs is not None:
+        found = made.needs._replace(throttle=throttled.throttle)
+        made = made._replace(needs=found, window=throttled.window, throttled=throttled.digest)
     if asked is None:
         return made._replace(head=text)
     head, _, tail = text.rpartition(asked.lock.encode())
@@ -179,6 +196,24 @@ def complete(job: Payload, at: float | None, definition: Definition | None = Non
     """Makes of the options of a job's features what its payload has, as its last key. The
     parameters are those of ``plan``. Raises InvalidJob."""
     return plan(job, at, definition).complete(job)
+
+
+def with_digests(job: Payload, definition: Definition | None) -> Payload:
+    """A job that is pushed many times, and later, by a process that does not know its definition:
+    with the digests of its arguments in the place of the options that need them."""
+    before = needs_in(job.get(KEY))
+    needs = dict(before)
+    throttled = throttles.ask(job, needs, definition)
+    asked = unique.ask(job, needs, definition)
+    if throttled is not None:
+        given = before[throttles.THROTTLE]
+        needs[throttles.THROTTLE] = throttles.known(given, throttled, job["args"])
+    if asked is not None and asked.digest is not None:
+        needs[unique.UNIQUE]["lock"] = asked.digest.of(job["args"])
+    if needs == before:
+        return job
+    marks = {key: value for key, value in job[KEY].items() if key != NEEDS}
+    return {**job, KEY: {**marks, NEEDS: needs} if needs else marks}
 
 
 def at_start(keys: Keys, marked: Payload, waited: float) -> tuple[Effect, ...]:

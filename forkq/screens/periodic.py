@@ -181,7 +181,7 @@ def _outcome(line: RunOfTick) -> Cell:
     if run.event == "missed" and run.count is not None and run.count > 1:
         what = f"missed {run.count} ticks"
     elif run.event == "skipped":
-        what = "skipped, the job before it has not ended"
+        what = "skipped, the job before it has not ended" if run.why else "skipped, throttled"
     by_hand = ", by hand" if run.by_hand and run.event != "run by hand" else ""
     why = f": {run.why}" if run.event == "missed" and run.why else ""
     tone: Tone = "bad" if run.event in _BAD else ""

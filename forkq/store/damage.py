@@ -23,7 +23,7 @@ _BELONGS: Final = tuple(
         ),
         (r"forkq:batch:[^:]*:ends$", "string"),
         (r"forkq:(batch|flushed|lost|totals|unique):|it-[^:]*$", "hash"),
-        (r"forkq:undo:[0-9a-f]+:\d+$", "list"),
+        (r"forkq:undo:[0-9a-f]+:\d+$|forkq:throttle:", "list"),
         (r"forkq:undo:", "hash"),
         (
             r"forkq:(controlled|paused:by|cron|cron:last|cron:pending|parameters|classes:held)$",

@@ -250,7 +250,7 @@ def packed_single(keys: Keys, job: EncodedJob) -> Packed:
     if job.needs is None:
         return b"%b$%d\r\n%b\r\n" % (_beginning(keys.prefix, job.queue), len(payload), payload)
     needs = job.needs
-    if job.at is not None or needs.unique is None or needs.gives_way or needs.is_once:
+    if job.at is not None or needs.unique is None or needs.gives_way or needs.has_guard:
         [(command, _)] = _writes([job], keys)
         return pack([command])
     head, middle, tail = _around(keys.prefix, PUSH.sha, job.queue, needs)
@@ -346,6 +346,7 @@ def _add_group(
     known: int | str = ""
     locks: int | str = ""
     batch: tuple[int | str, int | str] = ("", "")
+    windows: tuple[int | str, ...] = ("",)
     if needs.batch is not None:
         batch = (len(names) + 1, needs.batch.argument)
         names += keys.of_members(needs.batch.bid)
@@ -360,12 +361,15 @@ def _add_group(
         names += [keys.unique(job.lock) for job in jobs]
     if needs.is_once or first.lock:
         each.append([job.jid for job in jobs])
+    if needs.throttle is not None:
+        windows = (len(names), *needs.throttle)
+        names += [keys.window(job.window) for job in jobs]
     unique = needs.unique
     lock = ("", "") if unique is None else (unique.seconds, unique.kind)
     if needs.batch is not None and unique is not None and unique.kind == "p":
         lock = (unique.seconds, "f")  # what is pushed later is no member
     arguments += (len(jobs), place, first.queue, needs.expires_in or "", needs.first)
-    arguments += (locks, needs.name, *lock, known, *batch)
+    arguments += (locks, needs.name, *lock, known, *batch, *windows)
     arguments += chain.from_iterable(zip(*each, strict=True))
 
 
@@ -375,15 +379,13 @@ def _write_of_newest(jobs: Sequence[EncodedJob], keys: Keys) -> Write:
     names += [keys.tickets, keys.doubted]
     arguments: list[Any] = []
     for job in jobs:
-        assert job.needs is not None
-        assert job.needs.unique is not None
+        needs, at = job.needs, "" if job.at is None else job.at
+        assert needs is not None
+        assert needs.unique is not None
         names += (keys.queue(job.queue), keys.unique(job.lock))
-        at = "" if job.at is None else job.at
-        arguments += (len(names), job.queue, at, job.needs.expires_in or 0, job.payload)
-        arguments += (job.jid, job.needs.name, job.needs.unique.seconds)
-        arguments.append(int(job.needs.is_once))
-        if job.needs.is_once:
-            names.append(keys.pushed(job.jid))
+        arguments += (len(names), job.queue, at, needs.expires_in or 0, job.payload, job.jid)
+        arguments += (needs.name, needs.unique.seconds, int(needs.is_once))
+        names += [keys.pushed(job.jid)] if needs.is_once else []
     return Call(PUSH_NEWEST, names, arguments).command, [job.jid for job in jobs]
 
 

@@ -42,8 +42,9 @@ _lock = threading.Lock()
 class EncodedJob(msgspec.Struct, frozen=True, gc=False):
     """A job as it is written to Redis. ``at`` is None if it goes to its queue now. ``wait``: for
     how many replicas its push waits; all jobs of one push have the same. ``needs``: what push.lua,
-    which pushes marked jobs, must know of it; None if it is not marked. ``lock``: the digest in the
-    name of its lock, "" if it has none."""
+    which pushes all but plain jobs, must know of it. ``lock``: the digest in the
+    name of its lock, ``window`` that in the
+    name of its throttle's; "" if it has none."""
 
     jid: str
     queue: str
@@ -52,6 +53,7 @@ class EncodedJob(msgspec.Struct, frozen=True, gc=False):
     wait: int = 0
     needs: PushNeeds | None = None
     lock: str = ""
+    window: str = ""
 
 
 class Wait(NamedTuple):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from math import inf
 
 from ..features.once.parts import KNOWN_FOR
-from ..features.unique.parts import Lock, Unique, lock_in
+from ..features.throttle.parts import Throttle
+from ..features.unique.parts import Lock, lock_in
 from ..features.ways import BY_NAME
 from ..store.route import EncodedJob
 from ..wire.lease import UnitOfWork
@@ -15,38 +16,42 @@ from ..wire.times import now
 
 
 class Locks:
-    """Who has which lock, and until when, and which jobs were pushed once: what the scripts keep in
-    Redis."""
+    """Who has which lock, and until when, which jobs were pushed once, and how often throttled ones
+    were pushed lately: what the scripts keep in Redis."""
 
     def __init__(self) -> None:
         self._held: dict[str, tuple[str, float]] = {}
         self._pushed: dict[str, float] = {}
+        self._windows: dict[str, list[float]] = {}
 
     def take(self, job: EncodedJob, at: float, duplicates: dict[str, str]) -> bool:
-        """Whether the job is pushed at ``at``: it was not pushed before, and has no lock, or gets
-        it. If another job has that, ``duplicates`` has which one."""
+        """Whether the job is pushed at ``at``: it was not pushed before, its throttle lets it
+        through, and it has no lock, or gets it. If another job has that, ``duplicates`` has which
+        one; "" if the throttle keeps it out."""
         needs = job.needs
         if needs is None:
             return True
         if needs.is_once and self._pushed.get(job.jid, -inf) > at:
             return False
-        if not needs.gives_way and not self._take_lock(job, needs.unique, at, duplicates):
-            return False  # for what gives way see Recorder.add
-        if needs.is_once:
-            self._pushed[job.jid] = at + KNOWN_FOR
-        return True
-
-    def _take_lock(
-        self, job: EncodedJob, unique: Unique | None, at: float, duplicates: dict[str, str]
-    ) -> bool:
-        if unique is None:
-            return True
         holder, until = self._held.get(job.lock, ("", 0.0))
         if holder not in ("", job.jid) and until > at:
             duplicates[job.jid] = holder
             return False
-        due = at if job.at is None else job.at
-        self._held[job.lock] = job.jid, due + unique.seconds
+        if needs.throttle is not None and not self._lets_through(needs.throttle, job.window, at):
+            duplicates[job.jid] = ""
+            return False
+        if needs.unique is not None and not needs.gives_way:  # for these see Recorder.add
+            self._held[job.lock] = job.jid, (job.at or at) + needs.unique.seconds
+        if needs.is_once:
+            self._pushed[job.jid] = at + KNOWN_FOR
+        return True
+
+    def _lets_through(self, throttle: Throttle, window: str, at: float) -> bool:
+        """Whether the throttle lets one more push through, which is noted then."""
+        moments = [at, *self._windows.get(window, [])][: throttle.most + 1]
+        if len(moments) > throttle.most and moments[-1] > at - throttle.milliseconds / 1000:
+            return False
+        self._windows[window] = moments[: throttle.most]
         return True
 
     def start(self, unit: UnitOfWork) -> None:

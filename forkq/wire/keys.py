@@ -137,6 +137,11 @@ class Keys(msgspec.Struct, frozen=True):
         job (store/scripts/ticket.lua)."""
         return f"{self.prefix}forkq:unique:{digest}"
 
+    def window(self, digest: str) -> str:
+        """List, expiring: when the jobs with that digest of class and arguments were pushed lately
+        (``throttle``), epoch milliseconds, the newest first."""
+        return f"{self.prefix}forkq:throttle:{digest}"
+
     def pushed(self, jid: str) -> str:
         """String, a day: the job ``jid`` was pushed (``once``). It has the jid of another job if
         that had the lock, and this one is to be pushed if that is gone."""

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, TypedDict, get_typ
 
 import msgspec
 
-from ..errors import InvalidJob, a_type, callers_level, shown
+from ..errors import InvalidJob, InvalidRule, a_type, callers_level, shown
 from .payload import DEEPEST, DEFAULT_QUEUE, Payload, what_to_pass
 from .times import LONGEST_SECONDS, Backoff, in_seconds, is_backoff, stored_backoff
 
@@ -30,6 +30,8 @@ _USUAL: Final = frozenset(
 )
 # How many processes a job may kill: their crash records fit into a payload.
 MOST_CRASHES: Final = 100
+# How many pushes Redis notes of a throttled job.
+MOST_IN_WINDOW: Final = 1000
 # More replicas than any server has.
 MOST_REPLICAS: Final = 100
 
@@ -77,6 +79,15 @@ def is_queue(value: object) -> bool:
     return type(value) is str and _is_queue_name(value) is not None
 
 
+def _is_throttle(value: object) -> bool:
+    from ..limits.rate_text import parse_rate  # noqa: PLC0415 - few jobs have a throttle
+
+    try:
+        return value is None or parse_rate(value).count <= MOST_IN_WINDOW  # type: ignore[arg-type]
+    except InvalidRule:
+        return False
+
+
 def _is_tags(value: object) -> bool:
     return isinstance(value, list | tuple) and {str}.issuperset(map(type, value))
 
@@ -120,6 +131,10 @@ _UNIQUE_BY: Final = Values(
 _ON_DUPLICATE: Final = Values(
     lambda value: value in ("skip", "raise", "return", "replace", "latest"),
     "one of skip, raise, return, replace, latest",
+)
+_THROTTLE: Final = Values(
+    _is_throttle,
+    f'a rate like "3/minute", "5/second" or "10/30s", of at most {MOST_IN_WINDOW:,}, or None',
 )
 _CRASHES: Final = Values(
     lambda value: type(value) is int and 1 <= value <= MOST_CRASHES,
@@ -205,8 +220,8 @@ class JobOptions(TypedDict, total=False):
         '`"end"`', _UNTIL, "forkq.needs.unique_until",
     )]
     unique_by: Annotated[Sequence[str] | Callable[..., Any], Option(
-        "The names of the arguments that count for a unique or debounced job, or a function of the "
-        "arguments.",
+        "The names of the arguments that count for a unique, debounced or throttled job, or a "
+        "function of the arguments.",
         "all arguments", _UNIQUE_BY, "forkq.needs.unique_by",
     )]
     on_duplicate: Annotated[Literal["skip", "raise", "return", "replace", "latest"], Option(
@@ -225,9 +240,13 @@ class JobOptions(TypedDict, total=False):
         "Seconds, or a timedelta, after the first of these pushes at which it runs at the latest.",
         "ten times `debounce`", _LONGEST_QUIET, "forkq.needs.debounce_max",
     )]
+    throttle: Annotated[str | None, Option(
+        "How many jobs with the same arguments are pushed in any such time, as `\"3/minute\"`: a "
+        'push beyond that pushes nothing, and returns `""` ([throttle](unique.md#throttle)).',
+        "none", _THROTTLE, "forkq.needs.throttle",
+    )]
     once: Annotated[bool, Option(
-        "Whether a second push of the same jid within a day pushes nothing, so that a push may be "
-        "sent again ([once](unique.md#once)).",
+        "Whether a second push of its jid within a day pushes nothing ([once](unique.md#once)).",
         "`False`", _FLAG, "forkq.needs.once",
     )]
     secret: Annotated[bool, Option(
@@ -267,12 +286,12 @@ _PLACED: Final = frozenset(name for name, row in OPTIONS.items() if row.place)
 # Options that mean nothing without one of others.
 _WITHOUT: Final[Mapping[str, Sequence[str]]] = {
     "unique_until": ("unique_for",),
-    "unique_by": ("unique_for", "debounce"),
+    "unique_by": ("unique_for", "debounce", "throttle"),
     "on_duplicate": ("unique_for",),
     "debounce_max": ("debounce",),
 }
 # Those that cannot stand beside others: all that have the same lock.
-_LOCKED: Final = frozenset((*_WITHOUT, "unique_for", "debounce"))
+_LOCKED: Final = frozenset((*_WITHOUT, "unique_for", "debounce", "throttle"))
 # Until when such jobs have their locks.
 _UNTIL_OF: Final = {"replace": "start", "latest": "end"}
 
@@ -364,6 +383,12 @@ def check_pair(name: str, options: Mapping[str, Any]) -> None:
             "least as much"
         )
     how, until = options.get("on_duplicate"), options.get("unique_until")
+    if options.get("throttle") and (after or how in ("replace", "latest")):
+        other = "`debounce`" if after else f"`on_duplicate` {how!r}"
+        raise InvalidJob(
+            f"job {name!r} has `throttle` and {other}: the one drops the last push, the other runs "
+            "it; leave one of them out"
+        )
     wanted = _UNTIL_OF.get(how) if type(how) is str else None
     if wanted is None or until in (None, wanted):
         return

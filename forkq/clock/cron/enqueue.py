@@ -16,8 +16,7 @@ from ...cron import history
 from ...cron.entry import Entry
 from ...every import DEFAULTS
 from ...features.expire.queues import add_expiry
-from ...features.marked import complete, stamped
-from ...features.unique.parts import Unique
+from ...features.marked import PushNeeds, complete, stamped
 from ...runtime.log import LogOnce
 from ...store.connection import RedisConnection, ResponseError, refused
 from ...store.find_job import Location, find
@@ -47,15 +46,13 @@ _LOCATIONS: Final[tuple[Location, ...]] = ("running", "queued")
 Reply: TypeAlias = "tuple[bytes, bytes]"
 
 
-class _Lock(NamedTuple):
-    """What a tick needs to know of a job with a lock: the ``digest`` in the name of that, the
-    ``name`` of its class, and how many seconds after its due time the job expires, if it is
-    debounced (0: it does not)."""
+class _Asked(NamedTuple):
+    """What a tick needs to know of a job with a lock, or with a throttle: the digests in the names
+    of these."""
 
-    digest: str
-    name: str
-    unique: Unique
-    expires_in: float
+    needs: PushNeeds
+    lock: str
+    window: str
 
 
 class CronEnqueuer:
@@ -187,13 +184,13 @@ class CronEnqueuer:
         noted, except if that is the job ``gone``, which was not found."""
         jid, queue = new_jid(), _queue(entry)
         why = f"the key of the queue {queue!r} holds another type"
-        payload, lock = _payload(entry, tick, jid, self._expire)
+        payload, asked = _payload(entry, tick, jid, self._expire)
         return self._tick(
             entry,
             (tick, history.line("enqueued", tick=tick, jid=jid)),
             (payload, jid, queue, entry.overlap, gone),
             history.line("missed", tick=tick, count=1, why=why),
-            lock,
+            asked,
         )
 
     def _note(self, entry: Entry, tick: int, line: bytes) -> Reply:
@@ -206,7 +203,7 @@ class CronEnqueuer:
         noted: tuple[int, bytes],
         pushed: tuple[object, ...],
         refusal: bytes,
-        lock: _Lock | None = None,
+        asked: _Asked | None = None,
     ) -> Reply:
         tick, line = noted
         keys = [
@@ -219,14 +216,16 @@ class CronEnqueuer:
             self._keys.marked,
         ]
         more: list[object] = [line, history.KEEP, history.EXPIRES, *pushed, refusal]
-        if lock is not None:
-            digest, name, unique, expires_in = lock
-            keys += (self._keys.totals("ends"), self._keys.unique(digest), self._keys.doubted)
-            keys += (self._keys.tickets, self._keys.schedule, self._keys.retry)
-            more += (name, unique.seconds, unique.kind)
-            more += (*unique.debounce, expires_in) if unique.debounce is not None else ()
+        if asked is not None:
+            keys += self._keys_of_guards(asked)
+            more += _arguments_of_guards(asked.needs)
         outcome, detail = self._connection.script(CRON_TICK, keys, (entry.name, tick, *more))
         return outcome, detail
+
+    def _keys_of_guards(self, asked: _Asked) -> list[str]:
+        keys = self._keys
+        names = [keys.totals("ends"), keys.unique(asked.lock), keys.doubted, keys.tickets]
+        return [*names, keys.schedule, keys.retry, keys.window(asked.window)]
 
     def _set_aside(self, name: str, error: str) -> None:
         """Lets an entry wait whose step the server refused; the others go on."""
@@ -244,9 +243,9 @@ def _queue(entry: Entry) -> str:
 
 def _payload(
     entry: Entry, tick: int, jid: str, expire: Mapping[str, float]
-) -> tuple[bytes, _Lock | None]:
-    """The job for ``tick``, as a client would have written it, and what its lock needs, if it has
-    one."""
+) -> tuple[bytes, _Asked | None]:
+    """The job for ``tick``, as a client would have written it, and what its lock and its throttle
+    need, if it has one."""
     at = now()
     made = {**DEFAULTS, **entry.job, "jid": jid, "created_at": at}
     made.pop("at", None)
@@ -255,12 +254,20 @@ def _payload(
     made["enqueued_at"] = at
     made[KEY] = {**own, **marks} if isinstance(own, dict) else marks
     add_expiry(made, expire)
-    needs, digest = complete(made, None)
+    needs, lock, window = complete(made, None)
     payload = dumps(made)
-    if needs is None or needs.unique is None:
+    if needs is None or not (lock or window):
         return stamped(payload, needs, at), None
-    lock = _Lock(digest, needs.name, needs.unique, needs.expires_in)
-    return payload if needs.debounce else stamped(payload, needs, at), lock
+    asked = _Asked(needs, lock, window)
+    return payload if needs.debounce else stamped(payload, needs, at), asked
+
+
+def _arguments_of_guards(needs: PushNeeds) -> list[object]:
+    """What cron_tick.lua is told of a lock and of a throttle."""
+    unique, debounce = needs.unique, needs.debounce
+    lock = ("", "") if unique is None else (unique.seconds, unique.kind)
+    quiet = ("", "", "") if debounce is None else (*debounce, needs.expires_in)
+    return [needs.name, *lock, *quiet, *(needs.throttle or ("", ""))]
 
 
 class Overlap:

@@ -14,7 +14,6 @@ import msgspec
 
 from ...errors import InvalidJob, shown
 from ...wire.keys import Keys
-from ...wire.marks import KEY, NEEDS, needs_in
 from ...wire.payload import UNWRITABLE, Payload
 from ...wire.times import LONGEST_SECONDS
 from ...wire.validation import OPTIONS, check_pair
@@ -203,7 +202,7 @@ def ask(job: Payload, needs: dict[str, Any], definition: Definition | None) -> A
     name, digest = name_of(job), None
     how: OnDuplicate = given.get("on_duplicate", "skip")
     if given.get("unique_for") or given.get("debounce"):
-        _check(job["class"], given)
+        check(job["class"], given)
         kind = kind_of(given)
         digest = Digest((job["class"], name), given.get("unique_by"), definition, kind)
         needs[UNIQUE] = _need(given, kind)
@@ -230,25 +229,13 @@ def _need(given: Mapping[Any, Any], kind: Kind | None) -> dict[str, Any]:
     return need if kind is None else {**need, "on": kind}
 
 
-def _check(job: str, given: Mapping[Any, Any]) -> None:
-    """Raises InvalidJob for a value that a raw push has written in the place of an option."""
+def check(job: str, given: Mapping[Any, Any]) -> None:
+    """Raises InvalidJob for a value that a raw push of this ``job`` has written in the place of an
+    option, and for two that cannot stand side by side."""
     for option, value in given.items():
         if not (row := OPTIONS[option]).values.fits(value):
             raise row.refusal(job, option, value)
     check_pair(job, given)
-
-
-def with_lock(job: Payload, definition: Definition | None) -> Payload:
-    """A job that is pushed many times, and later, by a process that does not know its definition:
-    with its lock in the place of its options."""
-    needs = dict(needs_in(job.get(KEY)))
-    asked = ask(job, needs, definition)
-    if asked is None and needs == needs_in(job.get(KEY)):
-        return job
-    if asked is not None and asked.digest is not None:
-        needs[UNIQUE]["lock"] = asked.digest.of(job["args"])
-    marks = {key: value for key, value in job[KEY].items() if key != NEEDS}
-    return {**job, KEY: {**marks, NEEDS: needs} if needs else marks}
 
 
 class Digest:
@@ -264,7 +251,7 @@ class Digest:
     __slots__ = ("_begun", "_defaults", "_job", "_pick")
 
     def __init__(
-        self, names: tuple[str, str], by: By | None, known: Definition | None, kind: Kind | None
+        self, names: tuple[str, str], by: By | None, known: Definition | None, kind: str | None
     ) -> None:
         self._job, name = names
         fixed = () if known is None or callable(by) else known.parameters

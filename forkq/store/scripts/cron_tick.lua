@@ -2,19 +2,20 @@
 --
 -- KEYS  [1] last ticks   [2] jids of the latest jobs   [3] the entry's runs   [4] definitions
 --       [5] the set of queue names   [6] the queue's list   [7] the queues with marked jobs
---       of a unique job: [8] how jobs have ended   [9] its lock   [10] the pushes that have met a doubted
---       lock   [11] the locks with a newest job   [12] the schedule   [13] the retry set
+--       of a job with a lock or a throttle: [8] how jobs have ended   [9] its lock   [10] the pushes that have met a
+--       doubted lock   [11] the locks with a newest job   [12] the schedule   [13] the retry set   [14] its window
 -- ARGV  [1] name   [2] the tick, whole epoch seconds
 --       [3] a line for the runs   [4] how many lines to keep   [5] seconds until the runs expire
 --       [6] payload; '' enqueues nothing and only records the tick   [7] its jid   [8] its queue
 --       [9] 'skip' if it must not run while the latest job runs
 --       [10] jid of a latest job that is known to be gone
 --       [11] a line for the runs if the queue refuses the job
---       of a unique job: [12] its class   [13] for how many seconds it has the lock   [14] the letter that
---       push.lua has for the lock; 'n' where at most one job waits (ticket_push.lua); 'd' of a debounced job:
---       then what push_debounced.lua is told of it: [15] after, [16] at the latest, [17] its expiry
+--       of such a job: [12] its class   [13] for how many seconds it has the lock   [14] the letter that
+--       push.lua has for the lock ('': it has none); 'n' where at most one job waits (ticket_push.lua); 'd' of a
+--       debounced job: then what push_debounced.lua is told of it: [15] after, [16] at the latest, [17] its expiry
+--       [18] how many are pushed in [19] how many milliseconds ('': as many as there are)
 -- Returns a pair: 'enqueued' or 'noted' and the tick; 'late' and the last tick that is done;
---         'duplicate' and the jid of the job that has the lock, 'pending' and the jid that may still run, or 'gone' if the definition is gone (the
+--         'duplicate' and the jid of the job that has the lock ('' if its window is used up), 'pending' and the jid that may still run, or 'gone' if the definition is gone (the
 --         script changed nothing); 'refused' and the reason.
 --
 -- So a second call, after a lost reply or a change of leader, changes nothing. Redis does not undo
@@ -30,6 +31,7 @@ local unpack = table.unpack or unpack -- Lua 5.4 has the former
 --- @include "doubt"
 --- @include "ticket_push"
 --- @include "debounce"
+--- @include "throttle"
 
 local name, tick = ARGV[1], tonumber(ARGV[2])
 local last = tonumber(redis.call('HGET', KEYS[1], name) or '')
@@ -43,13 +45,18 @@ if pushes and ARGV[9] == 'skip' then
   if type(latest) == 'string' and latest ~= ARGV[10] then return { 'pending', latest } end
 end
 
-local kind = ARGV[14]
+local kind, most, milliseconds = ARGV[14] or '', ARGV[18] or '', ARGV[19]
 local gives_way = kind == 'n' or kind == 'd'
-local holder = pushes and KEYS[9] and not gives_way and holder_of(KEYS[9])
+local holder = pushes and kind ~= '' and not gives_way and holder_of(KEYS[9])
 if type(holder) == 'string' and holder ~= '' and holder ~= ARGV[7] then
   count_end(KEYS[8], 'duplicate', ARGV[12])
   note_if_doubted(KEYS[10], KEYS[9], '', ARGV[14] ~= 'f' and ARGV[6])
   return { 'duplicate', holder }
+end
+
+if pushes and most ~= '' and is_used_up(KEYS[14], 0, most, milliseconds, KEYS[8]) then
+  count_end(KEYS[8], 'throttled', ARGV[12])
+  return { 'duplicate', '' }
 end
 
 local function push()
@@ -82,6 +89,7 @@ if pushes then
     if type(holder) == 'string' then
       take_lock(KEYS[9], ARGV[7], ARGV[12], 1000 * ARGV[13], holder == '', ARGV[14] == 'e')
     end
+    if most ~= '' then note_in_window(KEYS[14], 1, most, milliseconds) end
   end
 end
 redis.pcall('LPUSH', KEYS[3], line)

@@ -2,7 +2,8 @@
 --
 -- KEYS  [1] the set of queue names   [2] the schedule   [3] the queues with marked jobs
 --       [4] how jobs have ended   [5 ..] of each group: the list of its queue, the two keys of its batch, what is known
---       of its jids (once.lua), and the locks of its jobs   and last the pushes that have met a doubted lock, if there is a unique job
+--       of its jids (once.lua), the locks of its jobs, and their windows (throttle.lua)   and last the pushes that have
+--       met a doubted lock, if there is a unique job
 -- ARGV  per group of jobs that differ in what follows for each job only: how many they are; the number of
 --       the key that they go to; the name of their queue; how many seconds from now they expire ('': their
 --       payloads have no placeholder); when they expire, epoch seconds ('+inf' if that is not known, or never; '': they
@@ -10,12 +11,14 @@
 --       seconds they have their locks from their due time on, and a letter: 'e' if the locks outlast the jobs, 'f' if a
 --       job that is not pushed is not to be pushed later either (doubt.lua), else 'p'; the number of the key before
 --       what is known of their jids, one for each ('': each push pushes a job); the number of the first key of their
---       batch ('': none), and the index of its member that pushes them ('': the batch's block does)
+--       batch ('': none), and the index of its member that pushes them ('': the batch's block does); the number of the
+--       key before their windows, one for each ('': none), and if they have some how many are pushed in how many
+--       milliseconds
 --       then per job: its payload; in the schedule when it is due, epoch seconds; its jid, if it has a lock or may be
 --       known
 -- Returns 1 if all was done; else 1 if the names of the queues are noted, then 1 for each job, or 2 if it was pushed
 --         before; in the place of either the error of the refusal. For a job that is not pushed, since another
---         one has its lock, the jid of that one.
+--         one has its lock, the jid of that one; '' if its window is used up.
 --
 -- Two placeholders, bytes that no JSON text has, give way to the moment in Redis's time, and to the index that
 -- the job has in its batch.
@@ -25,6 +28,7 @@
 --- @include "doubt"
 --- @include "once"
 --- @include "batch_members"
+--- @include "throttle"
 
 local MOMENT, INDEX, SCHEDULE = '\1', '\2', '2'
 local unpack = table.unpack or unpack -- Lua 5.4 has the former
@@ -55,13 +59,13 @@ end
 
 -- Reads the jobs of the group, which begin there, and looks whether they are pushed. Returns where those of the
 -- next group begin, and what is pushed: for LPUSH or ZADD, and the places of the replies about that.
-local function read_jobs(group, i, moment)
+local function read_jobs(group, i)
   local batch, places = {}, {}
   for number = 1, group.count do
     local payload, at, jid = ARGV[i], nil, nil
-    if moment then payload = payload:gsub(MOMENT, moment) end
+    if group.moment then payload = payload:gsub(MOMENT, group.moment) end
     if group.is_scheduled then i, at = i + 1, ARGV[i + 1] end
-    if group.looks then i, jid = i + 1, ARGV[i + 1] end
+    if group.has_jids then i, jid = i + 1, ARGV[i + 1] end
     i = i + 1
     local reply = group.finished or group.looks and look(group, number, payload, at, jid)
     replies[#replies + 1] = reply or 1
@@ -76,30 +80,47 @@ local function read_jobs(group, i, moment)
   return i, batch, places
 end
 
+-- The group whose arguments begin there, and where its jobs begin.
+local function group_at(i)
+  local count, key, queue, after, first, locks, class, seconds, letter, known, members, via, windows, most,
+    milliseconds = unpack(ARGV, i, i + 14)
+  local group = { count = tonumber(count), key = key, queue = queue, first = first, class = class, via = via,
+    seconds = seconds, letter = letter, most = most, milliseconds = milliseconds, taken = {}, new = {}, pushed = {} }
+  group.moment = after ~= '' and string.format('%.6f', started / 1000 + after)
+  group.locks, group.known, group.windows = tonumber(locks), tonumber(known), tonumber(windows)
+  group.members, group.is_scheduled = tonumber(members), key == SCHEDULE
+  group.has_jids = group.locks or group.known
+  group.looks = group.has_jids or group.windows
+  return group, i + (group.windows and 15 or 13)
+end
+
+-- Notes that so many jobs of the group were pushed.
+local function note_pushed(group, count)
+  if group.members then add_members(KEYS[group.members], count) end
+  take_locks(group.taken, group.class, group.seconds, group.letter)
+  for _, push_key in ipairs(group.new) do note_push(push_key) end
+  for window, count in pairs(group.pushed) do note_in_window(window, count, group.most, group.milliseconds) end
+end
+
+local function add(group, batch)
+  local key = KEYS[tonumber(group.key)]
+  if group.is_scheduled then return redis.pcall('ZADD', key, unpack(batch)) end
+  return push(key, group.queue, group.moment or group.first, batch)
+end
+
 -- Pushes the group whose arguments begin there. Returns where those of the next one begin.
 local function push_group(i)
-  local count, key, queue, after, first, locks, class, seconds, letter, known, members, via = unpack(ARGV, i, i + 11)
-  local moment = after ~= '' and string.format('%.6f', started / 1000 + after)
-  local group = { count = count, class = class, letter = letter, taken = {}, new = {} }
-  group.locks, group.known = locks ~= '' and locks, known ~= '' and known
-  group.looks, group.is_scheduled = group.locks or group.known, key == SCHEDULE
-  members = tonumber(members)
-  if members then group.index, group.finished = next_member(KEYS[members], KEYS[members + 1], via) end
-  local next_one, batch, places = read_jobs(group, i + 12, moment)
+  local group, first_job = group_at(i)
+  local members = group.members
+  if members then group.index, group.finished = next_member(KEYS[members], KEYS[members + 1], group.via) end
+  local next_one, batch, places = read_jobs(group, first_job)
   if #places == 0 then return next_one end
-  local reply
-  if group.is_scheduled then
-    reply = redis.pcall('ZADD', KEYS[tonumber(key)], unpack(batch))
-  else
-    reply = push(KEYS[tonumber(key)], queue, moment or first, batch)
-  end
+  local reply = add(group, batch)
   if is_error(reply) then
     for _, place in ipairs(places) do replies[place], is_done = reply, false end
-    return next_one
+  else
+    note_pushed(group, #places)
   end
-  if members then add_members(KEYS[members], #places) end
-  take_locks(group.taken, class, seconds, letter)
-  for _, push_key in ipairs(group.new) do note_push(push_key) end
   return next_one
 end
 

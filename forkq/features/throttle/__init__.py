@@ -1,0 +1,1 @@
+"""Jobs that are pushed so often at most: ``throttle``."""
