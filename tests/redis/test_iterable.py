@@ -219,6 +219,22 @@ def test_a_save_leaves_the_mark_of_the_master(redis: Redis, redis_server: Server
     connection.close()
 
 
+def test_a_save_that_comes_late_takes_nothing_back(redis: Redis, redis_server: Server) -> None:
+    """Its connection had ended before Redis read it, and the run has saved again since. Another run
+    saves what it has reached, even if that is less."""
+    raw, connection = dumps({"class": "Walk", "jid": JID}), RedisConnection(redis_server.url)
+    ends, unit = Ends(IDENTITY, Keys(), DeadSetLimits(Keys())), UnitOfWork(1, "default", 7, raw)
+    redis.hset("{queue:default}:inflight", f"{IDENTITY}/7", raw)
+    connection.connect()
+    for reached, kept in (
+        (Iteration(1, 3, 12.5), b"3"), (Iteration(1, 1, 5.5), b"3"), (Iteration(2, 2, 3.0), b"2")
+    ):  # fmt: skip
+        call = ends.save(unit, JID, b"", len(raw), reached)
+        assert connection.script(call.script, call.keys, call.arguments) == [b"", 1]
+        assert redis.hget(KEY, "c") == kept
+    connection.close()
+
+
 def test_max_runtime_lets_others_come_first(
     redis: Redis, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,7 @@
 -- KEYS  [1] in-flight hash of its queue   [2] the cursor   [3] the queues with marked jobs
 -- ARGV  [1] lease   [2] its queue   [3] the payload of the lease from now on; '' leaves it
 --       [4] how many bytes the lease has until then   [5] seconds until the cursor expires
---       [6 ..] fields of the cursor, each with its value
+--       [6 ..] fields of the cursor, each with its value: ex, c, rt
 -- Returns {} if the lease is gone. Else when another process has cancelled the job, '' if none has; and 1 if
 --         the cursor was saved, 0 if its key holds another type.
 --
@@ -14,6 +14,12 @@ local unpack = table.unpack or unpack -- Lua 5.4 has the former
 
 --- @include "marked"
 
+-- A command whose connection has ended may arrive after a later one of the same run.
+local function comes_late()
+  local runs, seconds = unpack(redis.pcall('HMGET', KEYS[2], 'ex', 'rt'))
+  return runs == ARGV[7] and seconds and tonumber(seconds) > tonumber(ARGV[11])
+end
+
 local before = redis.call('HGET', KEYS[1], ARGV[1])
 if not before then return {} end
 redis.call('HDEL', KEYS[1], '')
@@ -21,7 +27,7 @@ if ARGV[3] ~= '' and #before == tonumber(ARGV[4]) then
   redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
   note_if_marked(KEYS[3], ARGV[2], ARGV[3])
 end
-local saved = redis.pcall('HSET', KEYS[2], unpack(ARGV, 6))
+local saved = comes_late() or redis.pcall('HSET', KEYS[2], unpack(ARGV, 6))
 if type(saved) == 'table' then return { '', 0 } end
 redis.call('EXPIRE', KEYS[2], ARGV[5])
 return { redis.call('HGET', KEYS[2], 'cancelled') or '', 1 }
