@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import isinf
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -33,6 +34,13 @@ class Ok(NamedTuple):
 
 
 OK: Final = Ok()
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """A reply that a process gets as a mapping."""
+
+    pairs: tuple[tuple[bytes, bytes], ...]
 
 
 class Scores(dict[bytes, float]):
@@ -315,6 +323,12 @@ def _zrange(keyspace: Keyspace, args: Args) -> list[bytes]:
     return [member for member, _ in pairs]
 
 
+def _zscan(keyspace: Keyspace, args: Args) -> list[Any]:
+    """All at once, as a server gives a small set."""
+    members = _get(keyspace, args[0], Scores) or Scores()
+    return [b"0", [part for member, score in members.ranked() for part in (member, shown(score))]]
+
+
 def _zrangebyscore(keyspace: Keyspace, args: Args) -> list[bytes]:
     return _zrange(keyspace, (*args[:3], b"BYSCORE", *args[3:]))
 
@@ -442,6 +456,7 @@ READS: Final[dict[bytes, tuple[Handler, int]]] = {
     b"ZRANGE": (_zrange, 1),
     b"ZRANGEBYSCORE": (_zrangebyscore, 1),
     b"ZCOUNT": (_zcount, 1),
+    b"ZSCAN": (_zscan, 1),
     b"GET": (_read, 1),
     b"EXISTS": (_exists, -1),
     b"PTTL": (_pttl, 1),
@@ -460,6 +475,7 @@ REMOVALS: Final[dict[bytes, tuple[Handler, int]]] = {
     b"ZREMRANGEBYRANK": (_zremrangebyrank, 1),
     b"DEL": (_del, -1),
     b"EXPIRE": (_expire, 1),
+    b"PEXPIRE": (_expire, 1),
     b"GETEX": (_read, 1),
 }
 # A full server refuses these (OOM), unless the same script has already written.
@@ -482,6 +498,8 @@ def as_sent(command: Args, reply: Any) -> Any:
     """The reply as a process gets it: RESP3 has numbers and pairs where a script gets texts."""
     if isinstance(reply, Refused) or reply is None:
         return reply
+    if command[0] == b"HGETALL":
+        return Mapped(tuple(zip(reply[::2], reply[1::2], strict=True)))
     if command[0] == b"ZSCORE":
         return float(reply)
     if command[0] == b"ZMSCORE":

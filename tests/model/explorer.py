@@ -108,6 +108,7 @@ class _Search:
         found = list(self._stage.choices(now))
         try:
             check(found)
+            self._stage.check_end(now)
             found = self._needed(now, found)
             self._steps += sum(len(each.steps) + len(each.faults) for _, each in found)
             for number, choices in found:

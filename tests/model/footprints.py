@@ -21,8 +21,8 @@ from .stage import Choices, Effect
 # Keys that promises are about, or of which the world itself makes something. Changes of them are
 # never private.
 _VISIBLE: Final = re.compile(
-    rb"queue:|\{queue:|(queues|forkq:(suspects|marked|totals:ends)|retry|schedule|dead|paused)$"
-    rb"|.*vm:|\(time\)$"
+    rb"queue:|\{queue:|(queues|forkq:(suspects|marked|totals:ends|cancelled)|retry|schedule|dead|paused)$"
+    rb"|forkq:unique:|.*vm:|\(time\)$"
 )
 
 

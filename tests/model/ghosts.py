@@ -35,7 +35,15 @@ PROMISES: Final = {
     "marked": "A queue with a job that expires is named among those that the leader looks into.",
     "expired": "A job that has expired is not begun.",
     "in time": "Only a job that has expired, or would have by its next run, ends as expired.",
-    "counted": "A job that ends as expired or discarded, or snoozes, is counted as that, once.",
+    "counted": "A job that expires, is discarded, replaced or cancelled, or snoozes, is counted as "
+    "that, once.",
+    "lock": "A unique job that waits or runs has its lock, so no two of one lock do; of those that "
+    "take each other's place one runs and one waits.",
+    "free": "A lock goes with its job.",
+    "order": "No job runs after a newer one that takes its place, and none beside it.",
+    "last change": "Of jobs that take each other's place the newest one runs.",
+    "cursor": "The cursor of a job never goes back, and goes with the job; a run begins from it.",
+    "cancelled": "Only a job that was cancelled ends so, and none that has ended well before.",
     "name": "A queue with jobs is named among the queues, unless the server refuses the name.",
     "awake": "A child that sleeps has nothing to take.",
     "nothing waits for ever": "From each state on, without more faults, all jobs can end or die.",
@@ -55,7 +63,9 @@ class Ghost(NamedTuple):
     """What is remembered of a job. ``seen``: it has been in Redis. ``left``: it has ended or was
     deleted, and is gone from there. ``well``: it has ended well, or discarded itself. ``excused``:
     it may run again. ``over``: it has expired. ``run``: of a job that expires, how far it has come
-    since it was fetched last: "", "begun", or "again" if it is to run again."""
+    since it was fetched last: "", "begun", or "again" if it is to run again. ``begun``: a
+    unique job has begun. ``stopped``: it was told while it ran that it is cancelled.
+    ``reached``: the item before which it has stopped."""
 
     seen: bool = False
     left: bool = False
@@ -63,11 +73,16 @@ class Ghost(NamedTuple):
     excused: bool = False
     over: bool = False
     run: str = ""
+    begun: bool = False
+    stopped: bool = False
+    reached: int = 0
 
 
-_HARMLESS: Final = ("good", "snoozes", "discards")
+_HARMLESS: Final = ("good", "snoozes", "discards", "iterates")
 _ENDS: Final = KEYS.totals("ends").encode()
 _MARKED: Final = KEYS.marked.encode()
+_LOCK: Final = KEYS.unique("").encode()
+_CANCELLED: Final = KEYS.cancelled.encode()
 _JID: Final = re.compile(rb'"jid":"(\w+)"')
 _INFLIGHT: Final = re.compile(rb"\{queue:(.*)\}:inflight")
 _SUSPECTS: Final = re.compile(rb"\{queue:(.*)\}:suspects")
@@ -89,18 +104,21 @@ def _payloads(key: bytes, value: Frozen) -> list[bytes]:
         return [each for each, _ in contents if b'"jid"' in each]
     if kind == "hash" and key.endswith(b":inflight"):
         return [each for _, each in contents]
+    if kind == "hash" and key.startswith(_LOCK):  # the newest job, without an entry
+        return [each for field, each in contents if field == b"next" and each]
     return []
 
 
 class Look(NamedTuple):
     """What a state of Redis shows: the places of each job, the leases with their jobs, how many
-    leases each queue has, and the names of dead jobs."""
+    leases each queue has, the names of dead jobs, and of those that are cancelled."""
 
     places: dict[str, tuple[bytes, ...]]
     leases: dict[bytes, str]
     in_flight: dict[bytes, int]
     dead: frozenset[str]
     is_empty: bool
+    cancelled: frozenset[str]
 
 
 class Fates:
@@ -114,6 +132,10 @@ class Fates:
         self._innocent = {job.jid for job in world.jobs if job.nature in _HARMLESS}
         self._natures = {job.jid: job.nature for job in world.jobs}
         self._expiring = {job.jid for job in world.jobs if job.expires_in}
+        self._jobs = {job.jid: job for job in world.jobs}
+        self._locks = {
+            job.jid: KEYS.unique(job.encoded.lock).encode() for job in world.jobs if job.doc
+        }
 
     def first(self, state: int) -> tuple[Ghost, ...]:
         places = self.look(state).places
@@ -150,7 +172,39 @@ class Fates:
         self._check_names(state)
         self._check_marked(state, places)
         live = [jid for jid in places if jid not in dead]
-        return Look(places, leases, in_flight, dead, not live)
+        self._check_locks(state, places, live)
+        self._check_cursors(state, places)
+        fields = dict(state.get(_CANCELLED, ("hash", ()))[1])
+        noted = frozenset(field.decode().removeprefix("jid:") for field in fields)
+        return Look(places, leases, in_flight, dead, not live, noted)
+
+    def _check_locks(
+        self, state: dict[bytes, Frozen], places: dict[str, tuple[bytes, ...]], live: list[str]
+    ) -> None:
+        """Each job has its lock, and each lock its job."""
+        for lock in set(self._locks.values()):
+            found = dict(state.get(lock, ("hash", ()))[1])
+            holder, newest = (found.get(name, b"").decode() for name in (b"jid", b"next_jid"))
+            for jid in (jid for jid in live if self._locks.get(jid) == lock):
+                is_left = self._jobs[jid].how == "replace" and _INFLIGHT.fullmatch(places[jid][0])
+                if jid not in (holder, newest) and not is_left:
+                    raise Violation("lock", f"Job {holder or 'none'} has that of job {jid}.")
+            if found and holder not in live:
+                raise Violation("free", f"Job {holder} is gone.")
+
+    def _check_cursors(
+        self, state: dict[bytes, Frozen], places: dict[str, tuple[bytes, ...]]
+    ) -> None:
+        for jid in self._jids:
+            if jid not in places and _cursor(state, jid):
+                raise Violation("cursor", f"That of job {jid} is left.")
+
+    def steps(self, common: Common, of: str) -> None:
+        """A job that has a cursor goes on with an item. Raises Violation."""
+        jid, _, at = of.split()
+        ghost, state = common.ghosts[self._jids.index(jid)], self._store.states[common.store]
+        if int(at) < max(_cursor(state, jid), ghost.reached) and not ghost.excused:
+            raise Violation("cursor", f"Job {jid} goes on with item {at}.")
 
     def _deleted_by_person(self) -> set[str]:
         """A person may kill any job."""
@@ -206,7 +260,53 @@ class Fates:
             raise Violation("alone", f"{part.name} runs job {jid}.")
         if ghost.well and not ghost.excused:
             raise Violation("once", f"{part.name} runs job {jid} again.")
+        if jid in self._locks:
+            self._check_order(common, jid)
+            common = _with_ghost(common, at, begun=True)
         return _with_ghost(common, at, run="begun") if jid in self._expiring else common
+
+    def check_beside(self, jid: str, other: str, part: Part) -> None:
+        """Raises Violation if a job begins beside another one that must be alone."""
+        if jid == other:
+            raise Violation("one at a time", f"Job {jid} runs in {part.name}, too.")
+        lock = self._locks.get(jid)
+        if lock and lock == self._locks.get(other) and self._jobs[jid].how != "replace":
+            raise Violation("order", f"Job {other} runs in {part.name}.")
+
+    def _check_order(self, common: Common, jid: str) -> None:
+        """A job begins: no newer one that takes its place may have begun."""
+        if self._jobs[jid].how != "latest":
+            return
+        for other, ghost in zip(self._jids, common.ghosts, strict=True):
+            if ghost.begun and self._is_newer(other, jid):
+                raise Violation("order", f"Job {jid} runs after job {other}.")
+
+    def _is_newer(self, other: str, jid: str) -> bool:
+        is_later = self._jids.index(other) > self._jids.index(jid)
+        return is_later and self._locks.get(other) == self._locks[jid]
+
+    def _gives_way(self, common: Common, jid: str) -> bool:
+        """Whether a newer job takes the place of this one."""
+        return self._jobs[jid].is_ticket and any(
+            ghost.seen and self._is_newer(other, jid)
+            for other, ghost in zip(self._jids, common.ghosts, strict=True)
+        )
+
+    def check_end(self, common: Common, *, has_fault: bool) -> None:
+        """All jobs have ended. Raises Violation if the newest one has not run, or if not each job
+        that has given way is counted."""
+        if self._world.person:
+            return
+        look, replaced = self.look(common.store), 0
+        for jid, ghost in zip(self._jids, common.ghosts, strict=True):
+            has_run = ghost.well or ghost.over or jid in look.dead
+            if ghost.seen and not has_run and jid in self._locks:
+                replaced += 1
+                if not self._gives_way(common, jid):
+                    raise Violation("last change", f"Job {jid} has not run.")
+        counted = _counts(self._store.states[common.store])["replaced"]
+        if counted != replaced and not has_fault:
+            raise Violation("counted", f"{counted} are replaced, and it is {replaced}.")
 
     def ended(self, common: Common, of: str, how: str) -> Common:
         """A job ends: well, not well, or with its process."""
@@ -214,6 +314,10 @@ class Fates:
         at = self._jids.index(jid)
         if how in ("ends", "discards"):
             return _with_ghost(common, at, well=True)
+        if how == "is cancelled":
+            return _with_ghost(common, at, stopped=True)
+        if how == "stops":
+            return _with_ghost(common, at, reached=int(of.rsplit(maxsplit=1)[-1]) + 1)
         is_again = how in ("fails", "snoozes") and jid in self._expiring
         return _with_ghost(common, at, run="again") if is_again else common
 
@@ -227,7 +331,7 @@ class Fates:
 
     def told(self, common: Common, request: Ask) -> None:
         """The pusher was told what became of a job."""
-        if request.what in ("pushed", "not pushed"):
+        if request.what in ("pushed", "not pushed", "duplicate"):
             ghost = common.ghosts[self._jids.index(request.of)]
             if ghost.seen != (request.what == "pushed"):
                 raise Violation("told", f"Job {request.of}: {request.what}.")
@@ -237,6 +341,7 @@ class Fates:
         if before == common.store:
             return common
         seen, look = self.look(before), self.look(common.store)
+        self._check_progress(before, common.store, look)
         common = self._with_new_leases(common, seen, look)
         name = part.name if part else "a late command"
         for at, jid in enumerate(self._jids):
@@ -257,6 +362,13 @@ class Fates:
             common = self._count_tokens(common, seen, look)
         return common
 
+    def _check_progress(self, before: int, after: int, look: Look) -> None:
+        """Raises Violation if the cursor of a job that is there has gone back."""
+        for jid in look.places:
+            was = _cursor(self._store.states[before], jid)
+            if was > _cursor(self._store.states[after], jid):
+                raise Violation("cursor", f"That of job {jid} was {was}.")
+
     def _with_new_leases(self, common: Common, seen: Look, look: Look) -> Common:
         """A job that is fetched has not begun."""
         for lease in look.leases.keys() - seen.leases.keys():
@@ -269,9 +381,17 @@ class Fates:
         counted = _counts(self._store.states[common.store])
         counted.subtract(_counts(self._store.states[before]))
         left = [jid for jid in self._jids if jid in seen.places and jid not in look.places]
-        expired = 0
+        expired = cancelled = 0
         for jid in left:
             ghost = common.ghosts[self._jids.index(jid)]
+            is_noted = ghost.stopped or jid in seen.cancelled
+            if is_noted and counted["cancelled"] > cancelled:
+                if ghost.well and not ghost.excused:
+                    raise Violation("cancelled", f"{name} ends job {jid}, which has ended well.")
+                cancelled += 1
+                continue
+            if not ghost.well and self._gives_way(common, jid):
+                continue
             if not ghost.well and not counted["expired"]:
                 raise Violation("nothing lost", f"{name} removes job {jid}.")
             if not ghost.well and not ghost.over and ghost.run != "again":
@@ -282,6 +402,7 @@ class Fates:
             expired=expired,
             discarded=sum(self._natures[jid] == "discards" for jid in left),
             snoozed=sum(self._has_snoozed(jid, seen, look) for jid in self._jids),
+            cancelled=cancelled,
         )
         if any(counted[outcome] != due[outcome] for outcome in due):
             raise Violation("counted", f"{name} counts {dict(+counted)}, and it is {dict(+due)}.")
@@ -365,6 +486,12 @@ def _counts(state: dict[bytes, Frozen]) -> Counter[str]:
     for field, count in state.get(_ENDS, ("hash", ()))[1]:
         counts[field.rpartition(b"|")[2].decode()] += int(count)
     return counts
+
+
+def _cursor(state: dict[bytes, Frozen], jid: str) -> int:
+    """From which item on the job goes on; 0 if it has no cursor."""
+    fields = dict(state.get(KEYS.iteration(jid).encode(), ("hash", ()))[1])
+    return int(fields[b"c"]) if fields.get(b"c", b"null") != b"null" else 0
 
 
 def _of_queue(look: Look, queue: bytes) -> set[bytes]:

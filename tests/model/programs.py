@@ -21,11 +21,14 @@ from forkq.child.failure.settle import Settler
 from forkq.child.fetch_turn import FetchParts, make_fetch
 from forkq.child.processor import Processor
 from forkq.child.time_limits import TimeLimits
+from forkq.clock.cancelled_jobs import CancelledJobs
 from forkq.clock.due_jobs import DueJobMover
 from forkq.clock.expired_jobs import ExpiredJobs
 from forkq.clock.sweep import Sweep
 from forkq.config.capsule import Capsule
-from forkq.errors import Discard, ServerUnavailable, Snooze
+from forkq.current_job import current_job
+from forkq.errors import Cancelled, Discard, IterationStopped, ServerUnavailable, Snooze
+from forkq.features.iterable.parts import Iteration
 from forkq.limits.rules import Rulebook, Rules
 from forkq.master.rescue import DeadChild, Rescue
 from forkq.registry import JobSpec
@@ -193,10 +196,26 @@ def _performing(talk: Talk, unit: UnitOfWork) -> Iterator[None]:
             raise Snooze(5)
         if how == "discards":
             raise Discard
+        if how == "is cancelled":
+            raise Cancelled
+        if how == "iterates":
+            _iterate(talk, jid)
 
-    spec = JobSpec(CLASS, lambda view: perform, where="tests.model")
+    spec = JobSpec(CLASS, lambda view: perform, where="tests.model", is_iterable=True)
     with mock.patch.dict(registry._jobs, {CLASS: spec}):
         yield
+
+
+def _iterate(talk: Talk, jid: str) -> None:
+    """The job goes through its items, as ``IterationRun`` does. After each it saves, or stops, but
+    not after the first one of a run: so it comes to its end."""
+    running: Any = current_job()
+    begun = at = running.cursors.load().cursor or 0
+    while (how := talk.ask(Ask("step", f"{jid} {'at' if at > begun else 'from'} {at}"))) != "ends":
+        at += 1
+        if how == "stops":
+            raise IterationStopped(Iteration(1, at, float(at)))
+        running.cursors.save(Iteration(1, at, float(at)))
 
 
 # What cannot change, or does not matter: names, caches, and how long something lasted.
@@ -337,6 +356,30 @@ class LeaderLook(Program):
                 connection.close()
 
 
+class Canceller(Program):
+    """The part of the clock that ends cancelled jobs where they wait. It makes one pass, and, where
+    that has missed a job, the next one, whenever something is cancelled."""
+
+    name = "canceller"
+
+    def run(self, talk: Talk) -> None:
+        connection = ModelConnection(talk)
+        jobs = CancelledJobs(KEYS, connection, LOG)
+        while True:
+            missed = tuple(sorted((field, min(n, 2)) for field, n in jobs._missed.items()))
+            talk.checkpoint(lambda missed=missed: (connection.connected, missed))  # type: ignore[misc]
+            talk.ask(Ask("cancel"))
+            try:
+                connection.connect()
+                jobs.load(watch=False)
+                if jobs._marks:
+                    jobs.work()
+                while jobs._pass is not None:
+                    jobs.work()
+            except (*ConnectionLost, RedisError):
+                connection.close()
+
+
 class SweepClock(Program):
     """The clock of another host, which recovers the jobs of processes without a master."""
 
@@ -376,12 +419,13 @@ class Pusher(Program):
         for job in self._jobs:
             talk.checkpoint(lambda job=job: job.jid)  # type: ignore[misc]
             talk.ask(Ask("push", job.jid))
+            duplicates: dict[str, str] = {}
             try:
-                channel.push([job])
+                channel.push([job], duplicates=duplicates)
             except ServerUnavailable as error:
                 told = "unknown" if error.unknown else "pushed" if error.pushed else "not pushed"
             else:
-                told = "pushed"
+                told = "duplicate" if duplicates else "pushed"
             talk.ask(Ask(told, job.jid))
         talk.checkpoint(lambda: "done")
         talk.ask(Ask("done"))

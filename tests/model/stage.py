@@ -254,6 +254,11 @@ class Stage:
             if nature == "snoozes" and request.of.endswith(" snoozed"):
                 nature = "good"
             yield {"good": "ends", "poison": "dies"}.get(nature, nature)
+            if request.of.partition(" ")[0] in self.fates.look(turn.common.store).cancelled:
+                yield "is cancelled"
+        elif request.what == "step":
+            _, word, at = request.of.split()
+            yield from ("ends",) if at == "2" else ("goes on", "stops")[: 1 + (word == "at")]
         elif request.what == "death":
             yield from turn.around
         elif request.what == "pop":
@@ -270,6 +275,8 @@ class Stage:
             # The first moments have come together. Later ones are at most a minute away.
             has_moment = any(score < inf for _, score in state.get(b"forkq:marked", ("", ()))[1])
             return has_moment and self._is_later(turn.common)
+        if request.what == "cancel":
+            return b"forkq:cancelled" in state
         if request.what == "sweep":
             leases = self.fates.leases(turn.common.store)
             return bool({lease.rpartition(b"/")[0] for lease in leases}.difference(turn.around))
@@ -398,8 +405,8 @@ class Stage:
             actor = self._actors.values[then[at + 1]]
             if at != number and actor.local >= 0:
                 request = part.request(actor.local)
-                if getattr(request, "what", "") == "perform" and request.of.split()[0] == jid:
-                    raise Violation("one at a time", f"Job {jid} runs in {part.name}, too.")
+                if getattr(request, "what", "") in ("perform", "step"):
+                    self.fates.check_beside(jid, request.of.split()[0], part)
 
     def _note_rescued(self, then: list[int], identity: str) -> None:
         for at in range(len(self.parts)):
@@ -460,7 +467,7 @@ class Stage:
 
     def _answer(self, turn: Turn, answer: Any) -> None:
         request = self.request(turn.number, turn.actor)
-        if isinstance(request, Ask) and request.what == "perform":
+        if isinstance(request, Ask) and request.what in ("perform", "step"):
             turn.common = self.fates.ended(turn.common, request.of, answer)
             if answer == "dies":
                 self._kill(turn, is_late=False)
@@ -500,6 +507,9 @@ class Stage:
                     part = self.parts[turn.number]
                     turn.common = self.fates.begins(turn.common, part, request.of)
                     turn.begins = request.of.partition(" ")[0]
+                elif isinstance(request, Ask) and request.what == "step":
+                    self.fates.steps(turn.common, request.of)
+                    turn.seen |= {KEYS.iteration(request.of.partition(" ")[0]).encode()}
                 return
             self._answered(turn, answer)
 
@@ -610,11 +620,20 @@ class Stage:
         return tuple(self.store.states[found.store].items()), found.ghosts
 
     def is_settled(self, now: Situation) -> bool:
-        """Whether nothing is left to do: all jobs have ended, or are dead."""
+        """Whether nothing is left to do: all jobs have ended, or are dead, and nothing is left to
+        be cancelled."""
         common = self.common(now)
         if common.late or not self.fates.look(common.store).is_empty:
             return False
+        if b"forkq:cancelled" in self.store.states[common.store]:
+            return False
         return all(self._rests(at, self.actor(now, at)) for at in range(len(self.parts)))
+
+    def check_end(self, now: Situation) -> None:
+        """Raises Violation if nothing is left to do, and what was promised is not done."""
+        if any(job.doc for job in self.world.jobs) and self.is_settled(now):
+            common = self.common(now)
+            self.fates.check_end(common, has_fault=common.faults < self.world.most_faults)
 
     def _rests(self, number: int, actor: Actor) -> bool:
         if actor.wire or actor.local == DEAD:
@@ -667,7 +686,7 @@ class Stage:
 # Seconds after which each job has expired that was there before.
 _LATER: Final = 1000
 # What a process tells the world, and does not wait for an answer.
-_NOTES: Final = ("rescued", "pushed", "unknown", "not pushed", "act in vain")
+_NOTES: Final = ("rescued", "pushed", "unknown", "not pushed", "duplicate", "act in vain")
 
 
 def _sorted(

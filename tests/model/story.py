@@ -40,6 +40,14 @@ _VERBS = {
     "rules_change": "changes the rules",
     "set_add": "adds to a set",
     "push": "pushes marked jobs",
+    "push_newest": "pushes a job in the place of the one that waits",
+    "ticket_start": "asks which job is to be run",
+    "effects_alone": "holds a lock",
+    "cursor_save": "saves the cursor",
+    "cursor_return": "returns the job with its cursor",
+    "cancel": "notes what is cancelled",
+    "cancelled_jobs": "looks for cancelled jobs",
+    "cancel_closed": "forgets what is cancelled",
     "end": "ends the job",
     "expired_jobs": "ends expired jobs in a list",
     "marked_look": "notes when to look again",
@@ -93,7 +101,13 @@ def _sent(stage: Stage, now: Situation, event: Event) -> str:
 def _answer(stage: Stage, now: Situation, event: Event) -> str:
     request, answer = stage.request(event.actor, stage.actor(now, event.actor)), event.detail
     of = getattr(request, "of", "")
-    if answer in ("ends", "fails", "snoozes", "discards"):
+    if getattr(request, "what", "") == "perform" and answer in (
+        "ends",
+        "fails",
+        "snoozes",
+        "discards",
+        "is cancelled",
+    ):
         return f"performs job {of}, which {answer}"
     if answer == "dies":
         return f"performs job {of}, which kills it"
@@ -102,7 +116,8 @@ def _answer(stage: Stage, now: Situation, event: Event) -> str:
     what = getattr(request, "what", "")
     said = {"push": f"pushes job {of}", "act": of, "death": f"hears that {answer[0]} has died"}
     said |= {"due": "wakes up for due jobs", "sweep": "begins", "pop": f"pops from {answer}"}
-    said |= {"look": "begins a look into a queue"}
+    said |= {"step": f"works at job {of}, and {answer}"}
+    said |= {"look": "begins a look into a queue", "cancel": "looks for what is cancelled"}
     return said.get(what, f"goes on after a pause ({what})")
 
 

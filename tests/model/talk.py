@@ -19,14 +19,14 @@ from unittest import mock
 import hiredis
 
 from forkq.child import job_way, processor, time_limits
-from forkq.child.failure import retry
+from forkq.child.failure import ends, retry, settle
 from forkq.child.fetch import channel, fetcher, queues
-from forkq.clock import due_jobs, expired_jobs
+from forkq.clock import cancelled_jobs, due_jobs, expired_jobs
 from forkq.store.connection import RedisConnection
 from forkq.store.redis_py import exceptions
 from forkq.wire import times
 
-from .commands import MOMENT, Ok, Refused
+from .commands import MOMENT, Mapped, Ok, Refused
 
 _START: Final = 1e6  # of the steady clocks
 # Seconds: after it a child compares its leases with Redis though nothing has failed.
@@ -259,6 +259,8 @@ def _as_read(value: Any) -> Any:
         return exceptions.ResponseError(text)
     if isinstance(value, Ok):
         return value.text
+    if isinstance(value, Mapped):
+        return dict(value.pairs)
     return [_as_read(each) for each in value] if isinstance(value, tuple) else value
 
 
@@ -365,8 +367,11 @@ def model_time() -> Iterator[None]:
         (time, "time", lambda: float(MOMENT)),
         (times, "follow", lambda stamp, at: None),
         *((module, "now", CLOCK.time) for module in (job_way, processor, retry, expired_jobs)),
+        *((module, "now", CLOCK.time) for module in (ends, settle)),
         (due_jobs, "now", CLOCK.time_for_due_jobs),
         (expired_jobs, "monotonic", CLOCK.monotonic),
+        (cancelled_jobs, "monotonic", CLOCK.monotonic),
+        (cancelled_jobs, "now", CLOCK.time),
         (random, "uniform", lambda least, most: (least + most) / 2),
         (secrets, "token_hex", lambda size: "0" * 2 * size),
         (os, "urandom", bytes),

@@ -14,6 +14,7 @@ LONG = (
     *(worlds.RATE_AND_LOSS, worlds.PERMITS, worlds.DEATHS_IN_TWO, worlds.TWO_FAILURES),
     *(worlds.EXPIRY_AND_LOSS, worlds.EXPIRY_AND_DEATH, worlds.TWO_EXPIRE, worlds.EXPIRY_PAUSED),
     *(worlds.EXPIRY_AT_LIMIT, worlds.TOO_LATE),
+    *(worlds.UNIQUE_EXPIRES, worlds.CANCELS, worlds.CURSOR_LATE, worlds.UNIQUE_AND_LOSS),
 )
 WORLDS = [world for world in worlds.SMALL if world not in LONG]
 

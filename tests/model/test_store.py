@@ -15,7 +15,7 @@ from forkq.features.expire.parts import MOMENT
 from tests.support.server import Server
 
 from . import worlds
-from .commands import COMMANDS, NOW, Ok, Refused
+from .commands import COMMANDS, NOW, Mapped, Ok, Refused
 from .explorer import explore
 from .store import Frozen, Reply, Store, every_script, thaw
 
@@ -38,13 +38,24 @@ SHAPES: Final = {
     "SMISMEMBER": "vv", "ZADD": "nv", "ZREM": "v", "ZSCORE": "v", "ZMSCORE": "vv", "ZCARD": "",
     "ZRANK": "v", "ZRANGE": "nn", "ZRANGEBYSCORE": "bb", "ZCOUNT": "bb", "ZREMRANGEBYSCORE": "bb",
     "ZREMRANGEBYRANK": "nn", "SET": "v", "GET": "", "INCRBY": "n", "INCR": "", "DEL": "",
-    "EXISTS": "", "TYPE": "", "GETEX": "", "EXPIRE": "x", "PTTL": "", "TIME": "t",
+    "EXISTS": "", "TYPE": "", "GETEX": "", "EXPIRE": "x", "PEXPIRE": "p", "PTTL": "", "TIME": "t",
+    "ZSCAN": "c",
 }  # fmt: skip
 # Scripts that look at when jobs expire have one of these keys.
 KEYS_OF_MARKED: Final = frozenset((b"forkq:marked", b"forkq:totals:ends"))
+# Keys that have moments of the server's clock: what is doubted depends on them, too.
+TIMES: Final = (
+    b"forkq:fetched",
+    b"forkq:tickets",
+    b"forkq:cancelled:ended",
+    b"forkq:unique:doubt",
+    NOW,
+)
 # Their replies are times.
 NOT_COMPARED: Final = (b"PTTL", b"TIME")
-_POOLS: Final = {"v": VALUES, "n": NUMBERS, "b": BOUNDS, "x": (b"100",)}
+_POOLS: Final = {"v": VALUES, "n": NUMBERS, "b": BOUNDS, "x": (b"100",), "p": (b"100000",)} | {
+    "c": (b"0",)
+}
 
 
 def random_command(chance: random.Random) -> tuple[bytes, ...]:
@@ -75,6 +86,8 @@ def plain(value: Any) -> Any:
         return value.text
     if value is True:
         return b"OK"
+    if isinstance(value, Mapped):
+        value = dict(value.pairs)
     if isinstance(value, dict):
         return [part for pair in sorted(value.items()) for part in pair]
     if isinstance(value, set):
@@ -170,11 +183,13 @@ def test_the_steps_of_worlds_do_what_they_do_on_a_server(
         explore(world, store)
     for world in (worlds.EXPIRY, worlds.RETRY_EXPIRES, worlds.SCHEDULED, worlds.SNOOZE):
         explore(world, store)
+    for world in (worlds.UNIQUE, worlds.LATEST, worlds.REPLACE, worlds.CANCELS, worlds.CURSOR):
+        explore(world, store)
     known = [each for each in store.known() if not each[0][2] and _has_expired(store, *each)]
     for (state, command, _), ours in chance.sample(known, min(len(known), STEPS // 2)):
         if command[0] in NOT_COMPARED:
             continue
-        write(raw, _timeless(store.states[state]))
+        write(raw, {key: value for key, value in store.states[state].items() if key != NOW})
         theirs = on_server(raw, command)
         assert _unordered(command, plain(ours.value)) == _unordered(command, plain(theirs)), command
         assert _timeless(store.states[ours.state]) == _timeless(contents(raw)), command
@@ -193,10 +208,16 @@ def _has_expired(store: Store, asked: tuple[int, tuple[bytes, ...], str], reply:
 def _timeless(state: dict[bytes, Frozen]) -> dict[bytes, Frozen]:
     """Without what a script took from the server's clock."""
     return {
-        key: value
-        for key, value in state.items()
-        if key not in (b"forkq:fetched", NOW) and b"death" not in key
+        key: (kind, _without_times(contents) if kind == "hash" else contents)
+        for key, (kind, contents) in state.items()
+        if key not in TIMES and b"death" not in key
     }
+
+
+def _without_times(fields: Any) -> tuple[tuple[bytes, bytes], ...]:
+    """The fields of a lock, a cursor or a note without the moments that they have."""
+    kept = ((name, b"" if name.startswith(b"jid:") else value) for name, value in fields)
+    return tuple(pair for pair in kept if pair[0] not in (b"at", b"sure", b"cancelled"))
 
 
 def test_a_state_is_frozen_and_thawed_unchanged() -> None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
 from forkq.features import marked
+from forkq.features.unique.parts import OnDuplicate
+from forkq.features.unique.tickets import KINDS
 from forkq.limits.rules import Rules
 from forkq.store.route import EncodedJob
 from forkq.units import plural
@@ -17,6 +19,7 @@ from .commands import MOMENT
 from .programs import (
     CLASS,
     Action,
+    Canceller,
     Child,
     DueJobs,
     LeaderLook,
@@ -28,16 +31,18 @@ from .programs import (
 )
 from .talk import Process, Program
 
-Nature: TypeAlias = Literal["good", "fails", "poison", "snoozes", "discards"]
+Nature: TypeAlias = Literal["good", "fails", "poison", "snoozes", "discards", "iterates"]
 Fault: TypeAlias = Literal["kill", "late kill", "lose", "late loss", "OOM", "READONLY", "NOPERM"]
 
 
 @dataclass(frozen=True)
 class Job:
     """One job. ``nature``: it ends well, fails each time, kills each process that performs it,
-    snoozes once and then ends well, or discards itself. ``retries`` before it is dead. ``more``:
-    other keys of its payload. ``expires_in``: seconds; 0: it does not expire. ``at``: for when it
-    is scheduled, if it is. Without ``pushed`` it is in Redis at the beginning."""
+    snoozes once and then ends well, discards itself, or has two items, between which it may stop.
+    ``retries`` before it is dead. ``more``: other keys of its payload. ``expires_in``: seconds; 0:
+    it does not expire. ``at``: for when it is scheduled, if it is. Without ``pushed`` it is in
+    Redis at the beginning. ``doc``: all jobs with the same one share a lock, if they have one;
+    ``how``: what a push does that finds it taken."""
 
     jid: str
     queue: str = "a"
@@ -47,6 +52,13 @@ class Job:
     more: Mapping[str, Any] = field(default_factory=dict)
     expires_in: float = 0
     at: float | None = None
+    doc: str = ""
+    how: OnDuplicate = "skip"
+
+    @property
+    def is_ticket(self) -> bool:
+        """Whether at most one such job of its lock waits."""
+        return bool(self.doc) and self.how in KINDS
 
     @property
     def encoded(self) -> EncodedJob:
@@ -59,9 +71,13 @@ class Job:
             "created_at": MOMENT + 0.5,
             **self.more,
         }
-        made = marked.Completed()
+        made, needs = marked.Completed(), dict[str, Any]()
         if self.expires_in:
-            job["forkq"] = {**job.pop("forkq", {}), "needs": {"expires_in": self.expires_in}}
+            needs["expires_in"] = self.expires_in
+        if self.doc:
+            needs |= {"unique_for": 60, "on_duplicate": self.how, "unique_by": lambda jid: self.doc}
+        if needs:
+            job["forkq"] = {**job.pop("forkq", {}), "needs": needs}
             made = marked.complete(job, self.at)
         return EncodedJob(self.jid, self.queue, self.at, dumps(job), 0, *made)
 
@@ -69,7 +85,8 @@ class Job:
 @dataclass(frozen=True)
 class World:
     """What a world has. ``children``: the capacity of each ordinary child. ``faults``: what may go
-    wrong, and how often in all. ``leader``: it looks into the queues with marked jobs."""
+    wrong, and how often in all. ``leader``: it looks into the queues with marked jobs;
+    ``canceller``: it ends cancelled jobs where they wait."""
 
     name: str
     jobs: Sequence[Job]
@@ -79,6 +96,7 @@ class World:
     solo: bool = False
     clock: bool = False
     leader: bool = False
+    canceller: bool = False
     sweep: bool = False
     hasty: bool = False  # the sweep does not wait for the master's rescue
     ruby: bool = False
@@ -101,9 +119,11 @@ class World:
     def shown(self) -> str:
         """What it has, for people."""
         jobs = Counter(
-            f"{job.nature} with an expiry" if job.expires_in else job.nature for job in self.jobs
+            f"{job.nature}{' with an expiry' * bool(job.expires_in)}"
+            f"{f', {job.how}' * bool(job.doc)}"
+            for job in self.jobs
         )
-        more = ("solo", "clock", "leader", "sweep", "ruby", "person")
+        more = ("solo", "clock", "leader", "canceller", "sweep", "ruby", "person")
         parts = [
             plural(len(self.children), "child", "children"),
             *(name for name in more if getattr(self, name)),
@@ -163,6 +183,8 @@ def parts_of(world: World) -> Iterator[Part]:
         yield Part("the clock", _process(("clock", timed), lambda: DueJobs(timed=timed)))
     if world.leader:
         yield Part("the leader", _process("leader", LeaderLook))
+    if world.canceller:
+        yield Part("the canceller", _process("canceller", Canceller))
     if world.sweep:
         yield Part("the sweep", _process("sweep", SweepClock))
     if world.ruby:

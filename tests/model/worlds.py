@@ -3,17 +3,19 @@ explore``."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from forkq.api.job_sets import DeadSet, RetrySet
 from forkq.api.queue import Queue
+from forkq.cancelling import note_cancelled
+from forkq.features.cancel.parts import field_of_jid
 from forkq.limits.rules import Rate, Rules
 from forkq.servers import Server
 
 from .commands import MOMENT
 from .programs import KEYS, Action
-from .world import Fault, Job, World
+from .world import Fault, Job, Nature, World
 
 USUAL_FAULTS: Final[tuple[Fault, ...]] = (
     *("kill", "late kill", "lose", "late loss"),
@@ -64,6 +66,12 @@ def _mend_retries(server: Server) -> object:
     return server.ask(("DEL", KEYS.retry))
 
 
+def _cancel(jid: str) -> Callable[[Server], object]:
+    return lambda server: note_cancelled([server], [(field_of_jid(jid), jid)], None)
+
+
+CANCEL: Final[Action] = ("cancels job 1", _cancel("1"))
+CANCEL_SECOND: Final[Action] = ("cancels job 2", _cancel("2"))
 PAUSE: Final[Action] = ("pauses queue a", _pause)
 RESUME: Final[Action] = ("resumes queue a", _resume)
 CLOSE: Final[Action] = ("sets the limit of queue a to 0", _close)
@@ -227,6 +235,105 @@ DAMAGED_NAMES = World(
     "damaged names", [GOOD, SECOND], clock=True, stored=[("SET", KEYS.queues, "?")]
 )
 
+FIRST, NEWER = Job("1", doc="7"), Job("2", doc="7")
+UNIQUE = World("unique jobs", [FIRST, NEWER], (1, 1))
+UNIQUE_AND_LOSS = World(
+    "unique jobs and a loss", [FIRST, NEWER], faults=("lose", "OOM", "READONLY"), most_faults=1
+)
+UNIQUE_AND_DEATH = World(
+    "unique jobs and a death", [FIRST, NEWER], solo=True, faults=("kill",), most_faults=1
+)
+UNIQUE_RETRIED = World(
+    "a unique job that fails", [Job("1", nature="fails", retries=1, doc="7"), NEWER], clock=True
+)
+# They came to the queue a moment ago, so they need not take their locks again at their start.
+JUST_PUSHED: Final = {"enqueued_at": MOMENT + 0.5}
+UNIQUE_EXPIRES = World(
+    "a unique job that expires",
+    [Job(jid, doc="7", expires_in=600, more=JUST_PUSHED) for jid in "12"],
+    leader=True,
+)
+UNIQUE_SCHEDULED = World(
+    "a unique job that is scheduled", [Job("1", doc="7", at=MOMENT + 100.0), NEWER], clock=True
+)
+UNIQUE_SNOOZES = World(
+    "a unique job that snoozes", [Job("1", nature="snoozes", doc="7"), NEWER], clock=True
+)
+
+
+def _latest(jid: str, nature: Nature = "good", retries: int = 0, **more: Any) -> Job:
+    return Job(jid, nature=nature, retries=retries, doc="7", how="latest", **more)
+
+
+LATEST = World("the newest one", [_latest("1"), _latest("2")], (1, 1))
+LATEST_OF_THREE = World("the newest of three", [_latest(jid) for jid in "123"], (1, 1))
+LATEST_AND_LOSS = World(
+    "the newest one, and a loss",
+    [_latest("1"), _latest("2")],
+    faults=("lose", "OOM"),
+    most_faults=1,
+)
+LATEST_AND_DEATH = World(
+    "the newest one, and a death",
+    [_latest("1"), _latest("2")],
+    solo=True,
+    faults=("kill",),
+    most_faults=1,
+)
+LATEST_RETRIED = World(
+    "the newest one, and a failure", [_latest("1", "fails", 1), _latest("2")], (1, 1), clock=True
+)
+LATEST_ELSEWHERE = World(
+    "the newest one, in another queue",
+    [_latest("1"), _latest("2", queue="b")],
+    (1, 1),
+    ("a", "b"),
+    clock=True,
+)
+LATEST_SCHEDULED = World(
+    "the newest one, and a schedule",
+    [_latest("1", at=MOMENT + 100.0), _latest("2")],
+    (1, 1),
+    clock=True,
+)
+REPLACE = World(
+    "one in the place of another",
+    [Job(jid, doc="7", how="replace") for jid in "12"],
+    (1, 1),
+)
+ITERATES: Final = Job("1", nature="iterates")
+CURSOR = World("a cursor", [ITERATES])
+CURSOR_AND_LOSS = World(
+    "a cursor, and a loss", [ITERATES], faults=("lose", "OOM", "READONLY"), most_faults=1
+)
+CURSOR_AND_DEATH = World(
+    "a cursor, and a death", [ITERATES], solo=True, sweep=True, faults=("kill",), most_faults=1
+)
+CURSOR_LATE = World(
+    "a cursor, and late commands",
+    [ITERATES],
+    solo=True,
+    sweep=True,
+    faults=("late kill", "late loss"),
+    most_faults=1,
+)
+CURSOR_CANCELLED = World("a cursor, and a cancel", [ITERATES], person=[CANCEL], canceller=True)
+CANCELS = World("a cancel", [GOOD], person=[CANCEL], canceller=True)
+CANCELS_RETRY = World("a cancelled retry", [FAILING], clock=True, person=[CANCEL], canceller=True)
+CANCELS_UNIQUE = World("a cancelled unique job", [FIRST, NEWER], person=[CANCEL], canceller=True)
+CANCELS_NEWEST = World(
+    "a cancelled newest job", [_latest("1"), _latest("2")], person=[CANCEL_SECOND], canceller=True
+)
+CANCEL_AND_LOSS = World(
+    "a cancel, and a loss",
+    [GOOD],
+    person=[CANCEL],
+    canceller=True,
+    faults=("lose", "kill"),
+    most_faults=1,
+    solo=True,
+)
+
 
 def _all_together(name: str, second: Job, person: Sequence[Action], *more: Job) -> World:
     """Two children, a solo child, a clock, a pusher and a person; two queues with limit 1."""
@@ -243,6 +350,9 @@ SMALL: Final = (
     *(TWO_FAILURES, PERMITS, DEATHS_IN_TWO, NAMELESS, DAMAGED_NAMES),
     *(EXPIRY, EXPIRY_AND_LOSS, EXPIRY_PAUSED, TWO_EXPIRE, TOO_LATE, RETRY_EXPIRES, SCHEDULED),
     *(EXPIRY_AT_LIMIT, EXPIRY_AT_RATE, EXPIRY_AND_DEATH, SNOOZE, DISCARD),
+    *(UNIQUE, UNIQUE_AND_LOSS, UNIQUE_AND_DEATH, UNIQUE_RETRIED, UNIQUE_EXPIRES, UNIQUE_SCHEDULED),
+    *(UNIQUE_SNOOZES, LATEST, LATEST_AND_LOSS, LATEST_AND_DEATH, LATEST_SCHEDULED, REPLACE),
+    *(CANCELS, CURSOR, CURSOR_AND_LOSS, CURSOR_AND_DEATH, CURSOR_LATE),
 )
 ALL_TOGETHER: Final = _all_together("all together", Job("2", "b"), [RETRY_DEAD])
 
@@ -311,6 +421,40 @@ LARGE: Final = (
         "each usual fault, a discard",
         *([DISCARDED], (1,)),
         solo=True, sweep=True, faults=USUAL_FAULTS, most_faults=1,
+    ),
+    *(LATEST_OF_THREE, LATEST_RETRIED, LATEST_ELSEWHERE),
+    *(CANCELS_RETRY, CANCELS_UNIQUE, CANCELS_NEWEST, CANCEL_AND_LOSS, CURSOR_CANCELLED),
+    World(
+        "each usual fault, unique jobs",
+        *([Job("1", nature="fails", retries=1, doc="7"), NEWER, Job("3", doc="7")], (1, 1)),
+        solo=True, sweep=True, clock=True, faults=USUAL_FAULTS, most_faults=1,
+    ),
+    World(
+        "each usual fault, the newest of three",
+        *([_latest("1"), _latest("2", "fails", 1), _latest("3")], (1, 1)),
+        solo=True, sweep=True, clock=True, faults=USUAL_FAULTS, most_faults=1,
+    ),
+    World(
+        "each usual fault, one in the place of another",
+        *([Job(jid, doc="7", how="replace") for jid in "123"], (1, 1)),
+        solo=True, sweep=True, faults=USUAL_FAULTS, most_faults=1,
+    ),
+    World(
+        "each usual fault, a cancelled newest job",
+        *([_latest("1"), _latest("2")], (1,)),
+        solo=True, sweep=True, canceller=True, person=[CANCEL_SECOND],
+        faults=USUAL_FAULTS, most_faults=1,
+    ),
+    World(
+        "each usual fault, twice, a cursor",
+        *([ITERATES, SECOND], (1, 1)),
+        solo=True, sweep=True, faults=USUAL_FAULTS, most_faults=2,
+    ),
+    World(
+        "each usual fault, a cursor and a cancel",
+        *([ITERATES], (1,)),
+        solo=True, sweep=True, canceller=True, person=[CANCEL],
+        faults=USUAL_FAULTS, most_faults=1,
     ),
     _all_together("all together, one fails", Job("2", "b", "fails", 1), [RETRY_DEAD]),
     _all_together("all together, paused", Job("2", "b"), [PAUSE, RESUME]),

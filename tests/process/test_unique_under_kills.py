@@ -110,6 +110,7 @@ class Chaos:
     def __init__(self, tree: ForkqTree, program: subprocess.Popen[bytes], url: str) -> None:
         self._tree = tree
         self._program = program
+        self._url = url
         self.done: Counter[str] = Counter()
         self._ruby = None if obstacle() else _ruby(url)
         forkq.configure(url)
@@ -159,11 +160,15 @@ class Chaos:
 
     def _by_command(self) -> int:
         kind = random.choice(("jobs", "retries", "scheduled"))
-        done = self._tree.run(kind, "delete", "--class", "Ind*", "--limit", "3", "--yes", "--json")
-        return int(json.loads(done.stdout or "{}").get("done", 0))
+        return int(json.loads(self._run(kind, "delete", "--class", "Ind*", "--limit", "3"))["done"])
 
     def _clear(self) -> int:
-        return int(self._tree.run("queues", "clear", "default", "--yes").returncode == 0)
+        return int(json.loads(self._run("queues", "clear", "default"))["done"])
+
+    def _run(self, *command: str) -> str:
+        done = self._tree.run(*command, "--yes", "--json", "--redis", self._url)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     def _by_ruby(self) -> int:
         assert self._ruby is not None
