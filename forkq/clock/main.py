@@ -57,6 +57,7 @@ from .expired_jobs import ExpiredJobs
 from .held_classes import ClassReturns, HeldClassWatch
 from .leader import LeaderLease
 from .master_liveness import MasterLiveness
+from .standing_batches import StandingBatches
 from .stranded_suspects import StrandedSuspects
 from .suspects import SuspectWatch
 from .sweep import Sweep
@@ -140,6 +141,7 @@ class Clock:
         expired = ExpiredJobs(keys, connection, self._log)
         cancelled = CancelledJobs(keys, connection, self._log)
         doubted = DoubtedLocks(keys, connection, self._log)
+        standing = StandingBatches(keys, connection, self._log)
         self._tasks = (
             self._mover_task("scheduled jobs", keys.schedule, shares="with others"),
             self._mover_task("retries", keys.retry),
@@ -149,6 +151,7 @@ class Clock:
             self._shared_task("expired jobs", expired, keys.marked),
             self._shared_task("cancelled jobs", cancelled, keys.cancelled),
             self._shared_task("doubted locks", doubted, keys.doubted),
+            ScheduledTask("batches that stand still", standing, (keys.batches,), self._redis),
         )
 
     def _shared_task(self, name: str, work: Work, key: str) -> ScheduledTask:

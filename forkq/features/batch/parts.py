@@ -141,3 +141,10 @@ def effects(
     if place.member is None:
         return (Effect("batch_called", key, (depth, place.letter, _STATES[fate]), rest),)
     return (Effect("batch", key, (depth, place.member, _STATES[fate], way, jid), rest),)
+
+
+def lost(keys: Keys, bid: str, above: Sequence[str], member: int) -> tuple[Effect, ...]:
+    """What a batch hears of a member that is nowhere."""
+    [key, *more] = keys.of_batch(bid, above)
+    arguments = (1 + len(above), member, _STATES["ended otherwise"], "lost", "")
+    return (Effect("batch", key, arguments, tuple(more)),)

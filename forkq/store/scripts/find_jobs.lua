@@ -1,9 +1,9 @@
--- Looks for jobs by their jids in a part of a list, of a sorted set, or in an in-flight hash. Changes nothing.
+-- Looks for jobs by their jids, or by their batches, in a part of a list, of a sorted set, or in an in-flight hash. Changes nothing.
 --
 -- KEYS  [1] the list, set or hash   [2] of a list: the in-flight hash of its queue
 -- ARGV  [1] 'list', 'set' or 'hash'   [2] where to go on: how many entries of the list were looked at
 --       before, counted from the left end, where jobs enter; the cursor of a set; a hash is read whole
---       [3] how many to look at, at most   [4] and about how many bytes   [5 ..] the jids
+--       [3] how many to look at, at most   [4] and about how many bytes   [5 ..] the jids, or the ids of the batches
 -- Returns where to go on ('' at the end); then of each job that may be one of them: the number of its key,
 -- its lease, its score or '', and its payload.
 --
@@ -17,17 +17,17 @@ for i = 5, #ARGV do wanted[ARGV[i]] = true end
 --- @include "list_part"
 
 -- A name with an escape may be written in several ways: only the caller reads it.
-local function has_one(payload)
-  local at = payload:find('"jid"', 1, true)
+local function has_one(payload, key)
+  local at = payload:find(key, 1, true)
   while at do
-    local jid = payload:match('^%s*:%s*"([^"]*)"', at + 5)
-    if jid and (wanted[jid] or jid:find('\\', 1, true)) then return true end
-    at = payload:find('"jid"', at + 5, true)
+    local name = payload:match('^%s*:%s*"([^"]*)"', at + 5)
+    if name and (wanted[name] or name:find('\\', 1, true)) then return true end
+    at = payload:find(key, at + 5, true)
   end
 end
 
 local function look_at(number, mark, payload)
-  if not has_one(payload) then return end
+  if not (has_one(payload, '"jid"') or has_one(payload, '"bid"')) then return end
   for _, part in ipairs({ number, mark, payload }) do answer[#answer + 1] = part end
 end
 

@@ -1,0 +1,93 @@
+"""Batches with a ledger in a server of its own; and, run as a program, the processes that push
+them. A tree loads a copy of this file as its app.
+
+The ledger has for each batch: ``members``, whose push Redis has confirmed; ``ended``, those that
+have ended a run; ``called:EVENT``, by which processes that callback was run; ``early``, callbacks
+that found a member which had not ended.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import time
+from typing import Any
+
+from redis import Redis
+
+import forkq
+
+ledger = Redis.from_url(os.environ["FORKQ_TEST_LEDGER"])
+
+
+@forkq.job(name="Member", retry=2, backoff=0.05, on_crash="requeue")
+def member(batch: str, number: str, more: int) -> None:
+    """Ends after a moment; some fail at first, some for ever, and some push further members."""
+    time.sleep(random.uniform(0, 0.01))
+    kind = hash_of(number)
+    if kind == 0 and ledger.hincrby("failed", number, 1) == 1:
+        raise ValueError("at first")
+    if kind == 1:
+        ledger.sadd(f"ended:{batch}", number)
+        raise ValueError("for ever")
+    if more:
+        with forkq.Batch.current():
+            push(batch, f"{number}+", more - 1)
+    ledger.sadd(f"ended:{batch}", number)
+
+
+@forkq.job(name="Called", on_crash="requeue")
+def called(batch: str, event: str) -> None:
+    """Notes which members had not ended, and who runs it."""
+    if event != "death" and ledger.sdiff([f"members:{batch}", f"ended:{batch}"]):
+        ledger.rpush("early", f"{batch} {event}")
+    ledger.rpush(f"called:{batch}:{event}", os.getpid())
+
+
+def hash_of(number: str) -> int:
+    """What kind of member it is: by its number, so the same in each run."""
+    return sum(map(ord, number)) % 9
+
+
+def push(batch: str, number: str, more: int) -> None:
+    """Pushes one member, and notes it once Redis has confirmed that."""
+    member.perform_async(batch, number, more)
+    ledger.sadd(f"members:{batch}", number)
+
+
+def make(number: int) -> None:
+    """Makes one batch, and fills it while its members run."""
+    name = f"{os.getpid()}-{number}"
+    events = {event: called.s(name, event) for event in ("death", "finish", "success")}
+    calls: Any = {f"on_{event}": prepared for event, prepared in events.items()}
+    with forkq.Batch(name, **calls):
+        for each in range(random.randint(0, 12)):
+            push(name, f"{name}.{each}", random.choice((0, 0, 0, 1)))
+            if random.random() < 0.3:
+                time.sleep(0.005)
+
+
+def push_all(pushers: int, rounds: int) -> None:
+    """Pushes by so many processes, so many batches each. One that was killed goes on in another."""
+    running = {fork(number, rounds): number for number in range(pushers)}
+    while running:
+        pid, status = os.wait()
+        number = running.pop(pid)
+        if status:
+            running[fork(number, rounds)] = number
+
+
+def fork(number: int, rounds: int) -> int:
+    """A process that makes batches until all rounds of its number are done."""
+    if pid := os.fork():
+        return pid
+    random.seed()
+    while (turn := int(ledger.incr(f"rounds:{number}"))) <= rounds:
+        make(turn)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    forkq.configure(url=sys.argv[1])
+    push_all(int(sys.argv[2]), int(sys.argv[3]))

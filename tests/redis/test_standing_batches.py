@@ -1,0 +1,164 @@
+"""The leader looks for the members of batches that stand still: one that is nowhere has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from redis import Redis
+
+import forkq
+from forkq import api, middleware, registry
+from forkq.clock.standing_batches import StandingBatches
+from forkq.store.connection import RedisConnection
+from forkq.wire.keys import Keys
+from forkq.wire.payload import dumps
+from tests.redis.in_process_child import InProcessChild
+from tests.redis.in_process_clock import InProcessClock
+from tests.support.recorded_log import RecordedLog
+from tests.support.server import Server
+from tests.support.waiting import wait_until
+
+KEYS, QUEUE = Keys(), "queue:default"
+INFLIGHT = "{queue:default}:inflight"
+ran: list[Any] = []
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_jobs", {})
+    monkeypatch.setattr(middleware, "client", middleware.Chain())
+    monkeypatch.setattr(middleware, "pushes", middleware.Chain())
+    ran.clear()
+
+
+@pytest.fixture
+def leader(client: Any, redis_server: Server) -> Iterator[StandingBatches]:
+    connection = RedisConnection(redis_server.url)
+    connection.connect()
+    yield StandingBatches(KEYS, connection, RecordedLog())
+    connection.close()
+
+
+def look(leader: StandingBatches, times: int = 1) -> None:
+    """So many looks, without the pause of ten minutes between them."""
+    for _ in range(times):
+        leader.load(watch=False)
+        assert leader.next_due() is not None
+        leader.work()
+        while leader._steps is not None:
+            leader.work()
+
+
+def made(*numbers: int, **more: Any) -> api.Batch:
+    with forkq.Batch(**more) as batch:
+        load.perform_bulk([[number] for number in numbers])
+    return api.Batch(batch.bid)
+
+
+def counts(batch: api.Batch) -> tuple[int, int, int, int]:
+    report = batch.report()
+    return report.total, report.waiting, report.done, report.otherwise
+
+
+load: Any = None
+
+
+@pytest.fixture(autouse=True)
+def jobs(clean: None) -> None:
+    global load  # noqa: PLW0603 - each test registers its jobs anew
+    load = forkq.job(name="Load")(ran.append)
+    forkq.job(name="Told")(ran.append)
+
+
+def told(word: str) -> Any:
+    return forkq.PreparedJob({"class": "Told", "args": [word]})
+
+
+def test_a_member_that_is_nowhere_in_two_searches_has_ended_otherwise(
+    leader: StandingBatches, redis: Redis
+) -> None:
+    batch = made(1, 2, 3, on_finish=told("finish"))
+    redis.lpop(QUEUE)  # as Sidekiq's page deletes a job
+    look(leader)  # notes its numbers
+    look(leader)  # it stands still: the first search
+    assert counts(batch) == (3, 3, 0, 0)
+    look(leader)
+    assert counts(batch) == (3, 2, 0, 1)
+    redis.delete(QUEUE)
+    look(leader, 3)
+    assert counts(batch) == (3, 0, 0, 3)
+    assert redis.zcard("schedule") == 1
+    look(leader, 3)
+    assert redis.zcard("schedule") == 1
+
+
+def test_members_that_wait_anywhere_are_found(leader: StandingBatches, redis: Redis) -> None:
+    """In a queue, the schedule, the retries, a lease, among suspects, in a process of Sidekiq."""
+    batch = made(1, 2, 3, 4, 5, 6)
+    raws: list[Any] = [redis.lpop(QUEUE) for _ in range(5)]
+    redis.zadd("schedule", {raws[0]: 9e9})
+    redis.zadd("retry", {raws[1]: 9e9})
+    redis.hset(INFLIGHT, "vm:1:0123456789ab/7", raws[2])
+    redis.lpush(KEYS.suspects("default"), raws[3])
+    redis.sadd("forkq:suspects", "default")
+    redis.sadd("processes", "ruby:1:0123456789ab")
+    redis.hset("ruby:1:0123456789ab", "info", "{}")
+    work = dumps({"queue": "default", "payload": raws[4].decode(), "run_at": 1})
+    redis.hset("ruby:1:0123456789ab:work", "t1", work)
+    look(leader, 5)
+    assert counts(batch) == (6, 6, 0, 0)
+
+
+def test_a_batch_that_moves_on_is_not_searched(leader: StandingBatches, redis: Redis) -> None:
+    batch = made(1, 2, 3)
+    for number in range(2):
+        redis.lpop(QUEUE)
+        redis.hincrby(KEYS.batch(batch.bid), "total", 1)
+        look(leader)
+        assert not leader._missed, number
+
+
+def test_a_member_that_turns_up_corrects_the_numbers_and_nothing_comes_twice(
+    leader: StandingBatches, redis: Redis, redis_server: Server
+) -> None:
+    batch = made(1, 2, on_finish=told("finish"), on_success=told("success"))
+    raw: Any = redis.lpop(QUEUE)
+    with InProcessClock(redis_server.url), InProcessChild(redis_server.url):
+        wait_until(lambda: counts(batch) == (2, 1, 1, 0), what="the end of the other one")
+    look(leader, 3)
+    assert counts(batch) == (2, 0, 1, 1)
+    redis.lpush(QUEUE, raw)
+    with InProcessClock(redis_server.url), InProcessChild(redis_server.url):
+        wait_until(lambda: "success" in ran, what="the success")
+    assert counts(batch) == (2, 0, 2, 0)
+    assert sorted(map(str, ran)) == ["1", "2", "finish", "success"]
+
+
+def test_a_batch_within_waits_for_its_own_members(leader: StandingBatches, redis: Redis) -> None:
+    with forkq.Batch() as outer, forkq.Batch() as inner:
+        load.perform_async(1)
+    look(leader, 4)
+    assert counts(api.Batch(outer.bid)) == (1, 1, 0, 0)
+    redis.delete(QUEUE)
+    look(leader, 3)
+    assert counts(api.Batch(inner.bid)) == (1, 0, 0, 1)
+    assert counts(api.Batch(outer.bid)) == (1, 0, 0, 1)
+
+
+def test_a_callback_that_redis_refused_is_pushed_by_a_later_look(
+    leader: StandingBatches, redis: Redis
+) -> None:
+    redis.set("schedule", "x")
+    batch = made(on_finish=told("finish"))
+    assert "finish" not in batch.report().fired
+    redis.delete("schedule")
+    look(leader)
+    assert redis.zcard("schedule") == 1
+    assert "finish" in batch.report().fired
+
+
+def test_nothing_is_asked_while_there_is_no_batch(leader: StandingBatches) -> None:
+    leader.load(watch=False)
+    assert leader.next_due() is None
