@@ -123,7 +123,7 @@ class StandingBatches:
             yield bids[first : first + _PAGE]
 
     def _read(self, bids: Sequence[str]) -> list[Standing]:
-        """Those of these batches that there are; what is damaged is left out."""
+        """What Redis has of these batches, without what is gone or damaged."""
         asked = [("HMGET", self._keys.batch(bid), *_FIELDS) for bid in bids]
         found = []
         for bid, reply in zip(bids, self._connection.pipeline(asked), strict=True):
