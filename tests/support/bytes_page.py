@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from redis import Redis
 
 import forkq
+from forkq import default_client
 from forkq.features.iterable.parts import KEPT_FOR, Iteration
 from forkq.store.connection import RedisConnection
 from forkq.store.scripts import CURSOR_SAVE, Call
@@ -75,6 +76,17 @@ def _leased(*, cursor: bool) -> Callable[[Server, int], None]:
     return fill
 
 
+def _in_batch(server: Server, count: int) -> None:
+    client = forkq.Client(server.url)
+    before = default_client.swap(client)
+    try:
+        with forkq.Batch("sizes"):
+            client.push_bulk({"class": "Resize", "args": [[number] for number in range(count)]})
+    finally:
+        default_client.swap(before)
+        client.close()
+
+
 def _cancelled(server: Server, count: int) -> None:
     _pushed()(server, count)
     redis = Redis.from_url(server.url)
@@ -104,6 +116,8 @@ KINDS: Final = (
     ),
     Kind("`debounce=5`", _pushed(debounce=5), _LATER),
     Kind("`once=True`, for a day", _pushed(once=True), _WAITS),
+    Kind('`throttle="3/minute"`, for a minute', _pushed(throttle="3/minute"), _WAITS),
+    Kind("a member of a batch", _in_batch, _WAITS),
     Kind("an iterable job that has saved its cursor", _leased(cursor=True), _RUNS),
     Kind("cancelled, until it has ended", _cancelled, _WAITS),
 )  # fmt: skip
