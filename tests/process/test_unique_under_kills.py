@@ -167,7 +167,7 @@ class Chaos:
 
     def _run(self, *command: str) -> str:
         done = self._tree.run(*command, "--yes", "--json", "--redis", self._url)
-        assert done.returncode == 0, done.stderr
+        assert done.stdout, done.stderr  # without a job that matches the exit code is 1
         return done.stdout
 
     def _by_ruby(self) -> int:
