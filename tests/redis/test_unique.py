@@ -216,6 +216,28 @@ def test_a_refused_push_takes_no_lock(client: forkq.Client, redis: Redis) -> Non
     assert index().perform_async(7)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"on_duplicate": "latest"}, {"once": True}, {"unique_for": 0, "throttle": "1/hour"}],
+    ids=["skip", "latest", "once", "throttle"],
+)
+def test_a_single_push_is_no_less_unique_where_redis_has_lost_the_script(
+    client: forkq.Client, redis: Redis, options: Any
+) -> None:
+    """A restart, or SCRIPT FLUSH: the push sends the text, and is not dropped. Nor is one that
+    meets a duplicate then."""
+    job = index(**options)
+    redis.script_flush()
+    jid = job.perform_async(7)
+    assert [json.loads(raw)["jid"] for raw in redis.lrange(QUEUE, 0, -1)] == [jid]
+    redis.script_flush()
+    assert bool(job.perform_async(7)) == ("on_duplicate" in options)
+    assert redis.llen(QUEUE) == 1
+    redis.script_flush()
+    assert job.perform_async(8)
+    assert redis.llen(QUEUE) == 2
+
+
 def test_a_lock_of_another_type_keeps_no_job_from_its_queue(
     client: forkq.Client, redis: Redis
 ) -> None:
