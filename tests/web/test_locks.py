@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from typing import Any
 
 import pytest
@@ -96,6 +97,23 @@ def test_the_page_of_a_job_shows_its_lock_and_its_expiry(web: TestClient, redis:
     assert "Expires " in html
     plain = index(unique_for=0, expires_in=0).perform_async(1)
     assert ">lock</a>" not in web.get(f"/job?jid={plain}").text
+
+
+def test_a_debounced_job_says_until_when_it_waits(web: TestClient, redis: Redis) -> None:
+    options: dict[str, Any] = {
+        "unique_for": 0,
+        "expires_in": 0,
+        "debounce": 36_000,
+        "debounce_max": 72_000,
+    }
+    jid = index(**options).perform_async(1)
+    html = web.get("/locks").text
+    assert ">debounced<" in html
+    assert "unconfirmed" not in html
+    text = web.get(f"/job?jid={jid}").text
+    assert re.search(
+        r"the next push takes it; first push .*, due in 10 h, at the latest in 20 h", text
+    )
 
 
 def test_a_dead_job_that_has_lost_its_lock_is_told(web: TestClient, redis: Redis) -> None:

@@ -179,10 +179,7 @@ def lock_text(lock: Mapping[str, Any], jid: str) -> str:
         return "free"
     if lock["jid"] == jid and "due" in lock:
         since, due, latest = (format_moment(lock[name]) for name in ("since", "due", "latest"))
-        return (
-            f"this job has it, and gives way to the next push: the first one came {since}, it is "
-            f"due {due}, and {latest} at the latest"
-        )
+        return f"the next push takes it; first push {since}, due {due}, at the latest {latest}"
     until = "" if lock["until"] is None else f", until {format_moment(lock['until'])} at the latest"
     return (
         f"this job has it{until}" if lock["jid"] == jid else f"the job {shown(lock['jid'])} has it"
