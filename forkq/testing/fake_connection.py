@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NoReturn, Protocol
 
-from ..store.scripts import CANCEL, Script
+from ..store.scripts import BATCH_CHANGE, CANCEL, Script
 from ..wire.keys import Keys
 from ..wire.times import now
 from .recorded_job import RecordedJob
@@ -24,16 +24,20 @@ class Cancels(Protocol):
 
     def holder(self, digest: str) -> str: ...
 
+    def change_batch(self, keys: Sequence[str], arguments: Sequence[Any]) -> bytes: ...
+
 
 class FakeConnection:
-    """Answers what cancelling a job asks, from the ``jobs`` of a test. Raises AssertionError for
-    all else."""
+    """Answers what cancelling a job and making a batch ask, from the ``jobs`` of a test. Raises
+    AssertionError for all else."""
 
     def __init__(self, jobs: Cancels) -> None:
         self._jobs = jobs
 
-    def script(self, script: Script, keys: Sequence[str], arguments: Sequence[Any]) -> int:
-        """Cancels jobs."""
+    def script(self, script: Script, keys: Sequence[str], arguments: Sequence[Any]) -> int | bytes:
+        """Cancels jobs, and makes and changes batches."""
+        if script is BATCH_CHANGE:
+            return self._jobs.change_batch(keys, arguments)
         if script is not CANCEL:
             _refuse()
         for field in arguments[2::2]:

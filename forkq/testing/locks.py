@@ -58,12 +58,8 @@ class Locks:
         """Frees the lock of a job that has it until it starts."""
         self._free(unit.marked, ("start",))
 
-    def leave(self, unit: UnitOfWork, way: str) -> None:
+    def leave(self, marked: Payload | None, way: str) -> None:
         """Does with the lock of a job what the table says of this way."""
-        self.end(unit.marked, way)
-
-    def end(self, marked: Payload | None, way: str) -> None:
-        """``leave`` for a job that has no unit of work: it waits."""
         if BY_NAME[way].lock == "freed":
             self._free(marked, ("start", "end"))
         elif BY_NAME[way].lock == "held" and marked is not None:

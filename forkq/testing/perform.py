@@ -101,7 +101,7 @@ class _Ends:
 
     def done(self, unit: UnitOfWork) -> float:
         """Notes that the job is done."""
-        self._jobs.locks.leave(unit, "done")
+        self._jobs.leave(unit.marked, "done")
         return monotonic() - unit.taken
 
     def which(self, unit: UnitOfWork) -> Literal["run"]:
@@ -114,14 +114,14 @@ class _Ends:
 
     def drop(self, unit: UnitOfWork, *, until: Until) -> None:
         """Notes that the job is given up, and that no set has it."""
-        self._jobs.locks.leave(unit, "dropped")
+        self._jobs.leave(unit.marked, "dropped")
 
     def occupy(self, consumer: object, *, on: bool) -> None:
         """Does nothing: no job is fetched."""
 
     def retry(self, unit: UnitOfWork, decision: Retry, *, until: Until) -> None:
         """Records the job for its retry, or for a newer forkq."""
-        self._jobs.locks.leave(unit, way_of(decision))
+        self._jobs.leave(unit.marked, way_of(decision))
         retrying = not isinstance(decision, Postpone | Snoozed)
         self._jobs.add_again(RecordedJob.of(decision.payload, decision.at, retrying=retrying))
 
@@ -136,11 +136,11 @@ class _Ends:
 
     def end(self, unit: UnitOfWork, decision: End, *, until: Until) -> None:
         """Notes that the job has ended otherwise, and that no set has it."""
-        self._jobs.locks.leave(unit, decision.outcome)
+        self._jobs.leave(unit.marked, decision.outcome)
 
     def bury(self, unit: UnitOfWork, decision: Bury, *, until: Until) -> None:
         """Records the job as one that the dead set would have."""
-        self._jobs.locks.leave(unit, "dead")
+        self._jobs.leave(unit.marked, "dead")
         self._jobs.dead.append(RecordedJob.of(decision.payload))
 
 

@@ -17,7 +17,9 @@ from ..features.marked import stamped
 from ..store.loop.in_thread import in_thread
 from ..store.route import EncodedJob, Wait
 from ..values import replace
+from ..wire.payload import Payload
 from ..wire.times import now
+from .batches import FakeBatches
 from .fake_connection import FakeConnection
 from .locks import Locks
 from .loops import in_loop_of_test
@@ -33,6 +35,8 @@ class Recorder:
         self.cancelled: list[RecordedJob] = []
         self._waiting: list[RecordedJob] = []
         self.locks = Locks()
+        self._batches = FakeBatches(self._add_callback)
+        self._callbacks: list[RecordedJob] = []  # to be performed at once
         self.cursors: dict[str, Iteration] = {}  # of iterable jobs, by jid
         self._given_up: list[tuple[RecordedJob, BaseException]] = []
         self._running: list[str] = []  # the locks of the jobs that run inline
@@ -92,7 +96,8 @@ class Recorder:
         """The job of a push at this moment. A debounced one is due when Redis would say so."""
         quiet = job.needs and job.needs.debounce
         if quiet is None:
-            return RecordedJob.of(stamped(job.payload, job.needs, at), job.at)
+            index = self._batches.join(job.needs.batch) if job.needs and job.needs.batch else 0
+            return RecordedJob.of(stamped(job.payload, job.needs, at, index), job.at)
         first = at
         for place, before in enumerate(self._waiting):
             if before.debounced == job.lock:
@@ -115,6 +120,7 @@ class Recorder:
             error = self._perform(job)
         finally:
             self._running.remove(job.ticket)
+        self._call_back()
         if job.is_latest and (newest := self._take(lambda one: one.ticket == job.ticket, 0.0)):
             self._perform_at_once(newest)
         if error is not None:
@@ -122,7 +128,7 @@ class Recorder:
             raise error
 
     def connection(self) -> AbstractContextManager[Any]:
-        """What stands in the place of a connection: it can cancel jobs, and nothing else."""
+        """What stands in the place of a connection: it can cancel jobs, and make batches."""
         return nullcontext(FakeConnection(self))
 
     def cancel(self, field: str) -> None:
@@ -132,8 +138,29 @@ class Recorder:
             ended = [job for job in self._waiting if field in fields_about(job.payload)]
             self._waiting = [job for job in self._waiting if job not in ended]
         for job in ended:
-            self.locks.end(job.payload, "cancelled")
+            self.leave(job.payload, "cancelled")
         self.cancelled += ended
+
+    def leave(self, marked: Payload | None, way: str) -> None:
+        """Does with the lock and the batch of a job what the table says of this way."""
+        self.locks.leave(marked, way)
+        self._batches.end(marked, way)
+
+    def change_batch(self, keys: Sequence[str], arguments: Sequence[Any]) -> bytes:
+        """What batch_change.lua does. Performs the callbacks at once if that is the mode."""
+        state = self._batches.change(keys, arguments)
+        self._call_back()
+        return state
+
+    def _add_callback(self, raw: bytes) -> None:
+        job = RecordedJob.of(raw)
+        self.add(job)
+        if self._at_once:
+            self._callbacks.append(job)
+
+    def _call_back(self) -> None:
+        while self._callbacks:
+            self._perform_all([self._callbacks.pop(0)])
 
     def holder(self, digest: str) -> str:
         """The jid of the job that has that lock, or that waits where at most one does; "" if none
