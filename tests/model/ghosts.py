@@ -186,8 +186,8 @@ class Fates:
             found = dict(state.get(lock, ("hash", ()))[1])
             holder, newest = (found.get(name, b"").decode() for name in (b"jid", b"next_jid"))
             for jid in (jid for jid in live if self._locks.get(jid) == lock):
-                is_left = self._jobs[jid].how == "replace" and _INFLIGHT.fullmatch(places[jid][0])
-                if jid not in (holder, newest) and not is_left:
+                # One that takes another's place leaves its lock at its start, which may be in vain.
+                if jid not in (holder, newest) and self._jobs[jid].how != "replace":
                     raise Violation("lock", f"Job {holder or 'none'} has that of job {jid}.")
             if found and holder not in live:
                 raise Violation("free", f"Job {holder} is gone.")

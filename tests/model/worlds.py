@@ -21,6 +21,8 @@ USUAL_FAULTS: Final[tuple[Fault, ...]] = (
     *("kill", "late kill", "lose", "late loss"),
     *("OOM", "READONLY"),
 )
+# Those in which no command arrives after its connection has ended: docs/proof.md says why.
+IN_TIME: Final[tuple[Fault, ...]] = ("kill", "lose", "OOM", "READONLY")
 # One crash alone ends a job with this option: the usual number of them only makes the ways longer.
 ONE_CRASH: Final = {"crashes": 1}
 SUSPECT: Final = {"forkq": {"suspect": True}}
@@ -425,25 +427,25 @@ LARGE: Final = (
     *(LATEST_OF_THREE, LATEST_RETRIED, LATEST_ELSEWHERE),
     *(CANCELS_RETRY, CANCELS_UNIQUE, CANCELS_NEWEST, CANCEL_AND_LOSS, CURSOR_CANCELLED),
     World(
-        "each usual fault, unique jobs",
+        "each fault in time, unique jobs",
         *([Job("1", nature="fails", retries=1, doc="7"), NEWER, Job("3", doc="7")], (1, 1)),
-        solo=True, sweep=True, clock=True, faults=USUAL_FAULTS, most_faults=1,
+        solo=True, sweep=True, clock=True, faults=IN_TIME, most_faults=1,
     ),
     World(
-        "each usual fault, the newest of three",
-        *([_latest("1"), _latest("2", "fails", 1), _latest("3")], (1, 1)),
-        solo=True, sweep=True, clock=True, faults=USUAL_FAULTS, most_faults=1,
+        "each fault in time, the newest of three",
+        *([_latest("1"), _latest("2", "fails", 1), _latest("3")], (1,)),
+        solo=True, sweep=True, clock=True, faults=IN_TIME, most_faults=1,
     ),
     World(
-        "each usual fault, one in the place of another",
-        *([Job(jid, doc="7", how="replace") for jid in "123"], (1, 1)),
-        solo=True, sweep=True, faults=USUAL_FAULTS, most_faults=1,
+        "each fault in time, one in the place of another",
+        *([Job(jid, doc="7", how="replace") for jid in "123"], (1,)),
+        solo=True, sweep=True, faults=IN_TIME, most_faults=1,
     ),
     World(
-        "each usual fault, a cancelled newest job",
+        "each fault in time, a cancelled newest job",
         *([_latest("1"), _latest("2")], (1,)),
-        solo=True, sweep=True, canceller=True, person=[CANCEL_SECOND],
-        faults=USUAL_FAULTS, most_faults=1,
+        solo=True, canceller=True, person=[CANCEL_SECOND],
+        faults=("kill", "lose"), most_faults=1,
     ),
     World(
         "each usual fault, twice, a cursor",
