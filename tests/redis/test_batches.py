@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -21,6 +22,7 @@ from tests.redis.in_process_child import InProcessChild
 from tests.redis.in_process_clock import InProcessClock
 from tests.redis.proxy import Proxy
 from tests.redis.shell import Shell
+from tests.support.documents import ROOT
 from tests.support.server import Server
 from tests.support.waiting import wait_until
 
@@ -643,3 +645,18 @@ def test_the_latest_batches_come_first(client: forkq.Client, redis: Redis) -> No
     assert [each.name for each in api.batches()] == ["c", "b", "a"]
     assert [each.state for each in api.batches()] == ["succeeded"] * 3
     assert 179 * 86_400 < redis.ttl(KEYS.batch(api.batches()[0].bid)) <= 180 * 86_400
+
+
+def test_what_a_batch_costs_is_what_the_page_says(client: forkq.Client, redis: Redis) -> None:
+    load().perform_async(1)
+    with forkq.Batch() as batch:
+        load().perform_async(1)
+    found: Any = redis.lrange(QUEUE, 0, -1)
+    page = (ROOT / "docs" / "batches.md").read_text()
+    [longer] = re.findall(r"payload is about (\d+) bytes longer", page)
+    [megabytes] = re.findall(r"two bits for each member \(([\d.]+) MB for a million\)", page)
+    assert len(found[0]) - len(found[1]) == pytest.approx(int(longer), abs=8)
+    ends = KEYS.batch_ends(batch.bid)
+    redis.bitfield(ends).set("u2", "#999999", 1).execute()
+    held: Any = redis.memory_usage(ends)
+    assert held < 2 * float(megabytes) * 1e6 < 1e6
