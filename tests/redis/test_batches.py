@@ -660,3 +660,24 @@ def test_what_a_batch_costs_is_what_the_page_says(client: forkq.Client, redis: R
     redis.bitfield(ends).set("u2", "#999999", 1).execute()
     held: Any = redis.memory_usage(ends)
     assert held < 2 * float(megabytes) * 1e6 < 1e6
+
+
+def test_a_push_that_a_throttle_leaves_out_is_no_member(client: forkq.Client, redis: Redis) -> None:
+    job = load(throttle="2/minute")
+    with forkq.Batch() as batch:
+        jids = [job.perform_async(1) for _ in range(4)]
+    assert [bool(jid) for jid in jids] == [True, True, False, False]
+    assert numbers(redis, batch.bid)[0] == 2
+    assert [one["forkq"]["needs"]["batch"]["i"] for one in members(redis)] == [0, 1]
+
+
+def test_a_member_that_is_pushed_once_more_is_one_member(
+    client: forkq.Client, redis: Redis
+) -> None:
+    """So a member that runs twice pushes each of its further members once."""
+    job = load()
+    with forkq.Batch() as batch:
+        for _ in range(2):
+            assert job.set({"jid": "7ff3cf34efff6d76635f23dd"}, once=True).perform_async(1)
+    assert numbers(redis, batch.bid)[0] == 1
+    assert redis.llen(QUEUE) == 1
