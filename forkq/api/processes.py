@@ -16,7 +16,10 @@ from ..wire.lease import Blocking
 from .door import OnServer
 from .door import server as default_server
 
-_FIELDS: Final = ("info", "concurrency", "busy", "beat", "quiet", "rss", "rtt_us", "cpu", "refused")
+_FIELDS: Final = (
+    *("info", "concurrency", "busy", "beat", "quiet", "rss", "rtt_us", "cpu", "refused"),
+    "blocking",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,7 @@ class Process:
     seconds ago. ``capsules`` are the names of its capsules; ``master`` is the pid of its master, 0
     for a process of Sidekiq. ``cpu`` is the processor time that it used until its last heartbeat,
     100 for one processor; None if it does not say. ``refused``: what Redis refuses to it, and the
-    remedy; "" if nothing.
+    remedy; "" if nothing. ``blocking``: the job that blocked its event loop at the last heartbeat.
     """
 
     identity: str
@@ -52,6 +55,7 @@ class Process:
     master: int = 0
     cpu: float | None = None
     refused: str = ""
+    blocking: Blocking | None = None
 
     def serves(self, queue: str) -> bool:
         """Whether the process fetches from that queue, by name or by a pattern."""
@@ -79,15 +83,6 @@ def living(server: Server, names: list[str]) -> list[Process]:
     )
 
 
-def blocking(server: Server) -> dict[str, Blocking]:
-    """The jobs that blocked the event loops of their processes at the last heartbeats, by identity.
-    Raises ServerUnavailable."""
-    names = identities(server)
-    asked = (("HGET", server.keys.process(name), "blocking") for name in names)
-    found = zip(names, server.ask_leniently(*asked) if names else (), strict=True)
-    return {name: job for name, raw in found if (job := _blocking(raw)) is not None}
-
-
 def _blocking(raw: Any) -> Blocking | None:
     """A job that blocks a loop; None if none does, or if the value cannot be read."""
     if type(raw) is not bytes or not raw:
@@ -112,7 +107,7 @@ def identities(server: Server) -> list[str]:
 def _process(identity: str, record: Any, moment: float = 0.0) -> Process | None:
     """The record of one process; None if it is missing or cannot be read."""
     try:
-        raw, concurrency, busy, beat, quiet, rss, rtt, cpu, refused = record
+        raw, concurrency, busy, beat, quiet, rss, rtt, cpu, refused, blocking = record
         info = process_info(raw)
         return Process(
             identity=identity,
@@ -134,6 +129,7 @@ def _process(identity: str, record: Any, moment: float = 0.0) -> Process | None:
             master=info.master,
             cpu=None if cpu is None else float(cpu),
             refused=str(refused or b"", "utf-8", "replace"),
+            blocking=_blocking(blocking),
         )
     except UNREADABLE:
         return None

@@ -14,12 +14,10 @@ import msgspec
 
 from .. import api
 from ..api import cron
-from ..api.processes import blocking
 from ..errors import NotPermitted
 from ..metrics.samples import number, rows
 from ..store.held_classes import HeldClassRecord, held_in
 from ..values import replace
-from ..wire.lease import Blocking
 from .checks import DUE, LATENCY
 from .fleet import Fleet
 from .flow import Flow, QueueFlow, Sample
@@ -58,9 +56,8 @@ class LastMinute(NamedTuple):
 class SlowFacts(msgspec.Struct, frozen=True):
     """The facts that are asked for less often: damaged keys, the figures of the last hour by minute
     and those of the last 60 seconds, how many children have ``ended`` badly (since the first one,
-    by the reason), the periodic jobs whose app does not run (``asleep``), or whose tick has been
-    due for some seconds (``late_ticks``), and the jobs that block the event loops of their
-    processes, by identity."""
+    by the reason), and the periodic jobs whose app does not run (``asleep``), or whose tick has
+    been due for some seconds (``late_ticks``)."""
 
     damaged: tuple[str, ...]
     hour: api.MetricsReport
@@ -68,7 +65,6 @@ class SlowFacts(msgspec.Struct, frozen=True):
     ended: Mapping[str, int] = msgspec.field(default_factory=dict)
     asleep: tuple[str, ...] = ()
     late_ticks: Mapping[str, float] = msgspec.field(default_factory=dict)
-    blocking: Mapping[str, Blocking] = msgspec.field(default_factory=dict)
 
 
 class OverdueJobs(msgspec.Struct, frozen=True):
@@ -325,7 +321,6 @@ def _ask_slow(server: api.Server) -> SlowFacts:
         ended={why: count for (kind, _, why), count in counted.items() if kind == "crash"},
         asleep=tuple(one.name for one in active if one.asleep),
         late_ticks={name: seconds for name, seconds in late.items() if seconds > 0},
-        blocking=blocking(server),
     )
 
 

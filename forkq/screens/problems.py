@@ -161,9 +161,8 @@ def _refused(facts: Facts) -> Problem | None:
 
 def _blocked(facts: Facts) -> Problem | None:
     """The problem that jobs block the event loops of their processes, the longest one first."""
-    limit, known = checks.BLOCKED.limit, {one.identity: one for one in facts.processes}
-    blocking = [(one, known[who]) for who, one in facts.slow.blocking.items() if who in known]
-    late = [each for each in blocking if facts.at - each[0].since > limit]
+    blocking = [(one.blocking, one) for one in facts.processes if one.blocking is not None]
+    late = [each for each in blocking if facts.at - each[0].since > checks.BLOCKED.limit]
     if not late:
         return None
     job, process = min(late, key=lambda each: each[0].since)
