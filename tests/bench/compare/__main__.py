@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.bench.compare.documents import publish
-from tests.bench.compare.peers import CHECKOUT, FORKQ, PEERS
+from tests.bench.compare.peers import CHECKOUT, COROUTINES, FORKQ, PEERS
 from tests.bench.compare.plan import NAP, NETWORKS, NOOP
 from tests.bench.compare.record import Record
 from tests.bench.compare.run import PARTS, Options, run
@@ -32,7 +32,7 @@ def _numbers(text: str) -> list[float]:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
-    peers = tuple(name for name in PEERS if name != FORKQ)
+    peers = tuple(name for name in (*PEERS, *COROUTINES) if not name.startswith(FORKQ))
     parser.add_argument("--peers", type=_listed(peers), default=list(peers))
     parser.add_argument("--kinds", type=_listed((NOOP, NAP)), default=[NOOP, NAP])
     parser.add_argument(

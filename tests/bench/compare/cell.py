@@ -65,17 +65,27 @@ class Stage:
         back before each cell."""
         with tempfile.TemporaryDirectory() as folder, self.server.client() as client:
             client.flushall()
-            command = [*self._command(self.peer.push, self.server.url, folder), kind, str(jobs)]
-            done = subprocess.run(
-                command,
-                cwd=APPS,
-                env=self._env(self.server.url, ""),
-                capture_output=True,
-                check=False,
-            )
-            if done.returncode:
-                raise Failed(f"the push exited with {done.returncode}: {done.stderr[-200:]!r}")
+            self._run_push(kind, jobs, folder)
             return [(key, client.dump(key)) for key in client.scan_iter(count=1000)]
+
+    def printed(self, kind: str, jobs: int) -> str:
+        """What the peer's program prints that pushes."""
+        with tempfile.TemporaryDirectory() as folder, self.server.client() as client:
+            client.flushall()
+            return self._run_push(kind, jobs, folder)
+
+    def _run_push(self, kind: str, jobs: int, folder: str) -> str:
+        command = [*self._command(self.peer.push, self.server.url, folder), kind, str(jobs)]
+        done = subprocess.run(
+            command,
+            cwd=APPS,
+            env=self._env(self.server.url, ""),
+            capture_output=True,
+            check=False,
+        )
+        if done.returncode:
+            raise Failed(f"the push exited with {done.returncode}: {done.stderr[-200:]!r}")
+        return done.stdout.decode()
 
     def measure(self, keys: Keys, jobs: int, url: str, window: float) -> Measured:
         """Starts the program, waits for the first twentieth of the jobs, and takes the rate until

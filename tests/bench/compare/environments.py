@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.bench.compare.peers import CHECKOUT, PEERS, Peer
+from tests.bench.compare.peers import CHECKOUT, COROUTINES, PEERS, Peer
 
 DAY = 86400  # seconds: how long a version counts as the newest
 FOLDER = CHECKOUT / "build" / "bench"
@@ -35,7 +35,8 @@ def prepare(peer: Peer) -> Found:
         if reason := _install(python, place, peer.packages):
             reasons.append(f"{python.name}: {reason}")
             continue
-        return Found(place / "bin", _version(place, peer.name))
+        name = "pydocket" if peer.name == "docket" else peer.name.removesuffix("-async")
+        return Found(place / "bin", _version(place, name))
     return Found(place / "bin", missing="; ".join(reasons))
 
 
@@ -99,7 +100,7 @@ def _last_line(text: str) -> str:
 
 def prepare_all(names: list[str]) -> dict[str, Found]:
     """Each peer by name; says what it leaves out."""
-    found = {name: prepare(PEERS[name]) for name in names}
+    found = {name: prepare({**PEERS, **COROUTINES}[name]) for name in names}
     for name, one in found.items():
         print(f"{name}: {one.version or 'left out: ' + one.missing}", flush=True)
     return found

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from forkq.values import replace
+
 CHECKOUT = Path(__file__).resolve().parents[3]
 APPS = CHECKOUT / "tests" / "bench" / "peers"
 FORKQ = "forkq"
@@ -120,6 +122,70 @@ PEERS = {
             "{bin}/ardiq run bench_ardiq:app -q",
             packages=("ardiq",),
             settings="one process, coroutines",
+        ),
+    )
+}
+
+
+# What every environment of these has, beside its own: uvloop is used by all that look for it.
+_WITH = ("httpx", "aiohttp", "uvloop")
+_WORK = "{{bin}}/python bench_{}.py work"
+
+
+def _coroutines(name: str, worker: str, *packages: str, settings: str) -> Peer:
+    push = f"{{bin}}/python bench_{name.replace('-', '_')}.py"
+    return Peer(name, worker, (*packages, *_WITH), push, settings=settings)
+
+
+# The peers of the bench of coroutines. Those of Redis; and Procrastinate.
+COROUTINES = {
+    peer.name: peer
+    for peer in (
+        replace(
+            _coroutines(
+                f"{FORKQ}-async",
+                f"{{bin}}/python {CHECKOUT}/bin/forkq start -C {APPS}/bench_forkq_async.toml"
+                " -r bench_forkq_async --redis {url} -c {threads} --log-level warning"
+                " --pidfile {folder}/pid",
+                str(CHECKOUT),
+                settings='one child, `kind = "async"`',
+            ),
+            env={"PYTHONPATH": f"{APPS}{os.pathsep}{CHECKOUT}"},
+        ),
+        _coroutines(
+            "taskiq-async",
+            "{bin}/taskiq worker bench_taskiq_async:broker --workers 1"
+            " --max-async-tasks {threads} --max-prefetch 100 --log-level WARNING",
+            "taskiq",
+            "taskiq-redis",
+            "hiredis",
+            settings="Redis Streams, one process, `--max-prefetch 100`",
+        ),
+        _coroutines(
+            "saq-async",
+            "{bin}/saq bench_saq_async.settings --quiet",
+            "saq[redis,hiredis]",
+            "typing_extensions",
+            settings="hiredis, one process, no results",
+        ),
+        _coroutines(
+            "streaq-async",
+            "{bin}/streaq run bench_streaq_async:worker",
+            "streaq",
+            settings="one process, no results",
+        ),
+        _coroutines(
+            "docket",
+            _WORK.format("docket"),
+            "pydocket",
+            settings="one process, `max_connections` 2000, finished jobs are not kept",
+        ),
+        _coroutines(
+            "procrastinate",
+            _WORK.format("procrastinate"),
+            "procrastinate",
+            "psycopg[binary,pool]",
+            settings="one process, PostgreSQL without `fsync`, finished jobs are deleted",
         ),
     )
 }

@@ -33,19 +33,19 @@ def plan(
     for number, kind, network in product(range(rounds), kinds, networks):
         if kind == NAP and network not in NAPS:
             continue
-        for peer in _in_turn(peers):
+        for peer in in_turn(peers):
             yield Cell(number, kind, threads, network, peer)
         wide = [peer for peer in peers if peer in WIDE_PEERS]
         if kind == NOOP and wide and threads != WIDE:
-            for peer in _in_turn(wide):
+            for peer in in_turn(wide):
                 yield Cell(number, kind, WIDE, network, peer)
 
 
-def _in_turn(peers: Sequence[str]) -> Iterator[str]:
+def in_turn(peers: Sequence[str], ours: str = FORKQ) -> Iterator[str]:
     """forkq, A, B, forkq, C, D, forkq: each peer stands beside a cell of forkq's."""
     for place, peer in enumerate(peers):
         if place % 2 == 0:
-            yield FORKQ
+            yield ours
         yield peer
     if len(peers) % 2 == 0:
-        yield FORKQ
+        yield ours

@@ -29,6 +29,7 @@ class Record:
     children: list[Row] = field(default_factory=list)
     latency: list[Row] = field(default_factory=list)
     rescue: list[Row] = field(default_factory=list)
+    coroutines: list[Row] = field(default_factory=list)
 
     def add(self, cell: Cell, **figures: object) -> None:
         self.cells.append({**asdict(cell), **figures})

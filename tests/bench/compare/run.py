@@ -12,6 +12,7 @@ from forkq.values import replace
 from tests.bench.compare.ceiling import ceiling
 from tests.bench.compare.cell import Failed, Keys, Stage
 from tests.bench.compare.children import several
+from tests.bench.compare.coroutines import coroutines
 from tests.bench.compare.environments import Found, prepare_all
 from tests.bench.compare.latency import laps, rescue
 from tests.bench.compare.peers import FORKQ, PEERS
@@ -20,7 +21,7 @@ from tests.bench.compare.record import Record, Row, this_machine
 from tests.bench.delay import REMEDY, away, has_compiler
 from tests.support.server import Server
 
-PARTS = ("peers", "children", "latency")
+PARTS = ("peers", "children", "latency", "coroutines")
 NAPS = 3000  # jobs of 10 ms: three seconds of ten threads
 
 
@@ -55,11 +56,12 @@ class Run:
 
     def execute(self) -> None:
         options = self._options
-        self._found = prepare_all([FORKQ, *options.peers])
+        peers = [name for name in options.peers if name in PEERS]
+        self._found = prepare_all([FORKQ, *peers])
         for name, found in self._found.items():
             row = {"version": found.version, "missing": found.missing}
             self._record.peers[name] = {**row, "settings": PEERS[name].settings}
-        there = [name for name in options.peers if not self._found[name].missing]
+        there = [name for name in peers if not self._found[name].missing]
         with ExitStack() as stack:
             for network in options.networks:
                 self._fronts[network] = stack.enter_context(away(self._server, network / 1e3))
@@ -155,15 +157,19 @@ def _begun(options: Options, server: Server) -> Record:
         fresh.children = last.children
     if "latency" not in options.parts:
         fresh.latency, fresh.rescue = last.latency, last.rescue
+    if "coroutines" not in options.parts:
+        fresh.coroutines = last.coroutines
     return fresh
 
 
 def _others(
     options: Options, record: Record, server: Server
 ) -> Iterator[tuple[list[Row], Iterator[Row]]]:
-    """The parts that measure forkq alone."""
+    """The parts after that of the peers."""
     if "children" in options.parts:
         yield record.children, several(server, options.rounds, options.window)
     if "latency" in options.parts:
         yield record.latency, laps(server, options.rounds)
         yield record.rescue, rescue(server, options.rounds)
+    if "coroutines" in options.parts:
+        yield record.coroutines, coroutines(server, options.peers, options.rounds)

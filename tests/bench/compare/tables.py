@@ -214,14 +214,81 @@ def rescue(record: Record) -> str:
     return _table(["all back, ms", "half have run again, ms", "all, ms", "load average"], rows)
 
 
+# The columns of the table of coroutines: which kind of cell, which figure.
+_COROUTINES = {
+    "no-op, jobs/s": ("noop", "rate"),
+    "100 ms, jobs/s": ("wait", "rate"),
+    "httpx, jobs/s": ("httpx", "rate"),
+    "aiohttp, jobs/s": ("aiohttp", "rate"),
+    "pushes/s": ("push", "rate"),
+    "p99 of a push, ms": ("push", "p99"),
+    "MB with 1,000 that wait": ("hold", "whole_mb"),
+    "of it for 999 jobs": ("hold", "mb"),
+}
+
+
+def coroutines(record: Record) -> str:
+    names = list(dict.fromkeys(row["peer"] for row in record.coroutines))
+    rows = [[name, *(_coroutine(record, name, *one) for one in _COROUTINES.values())]
+            for name in names]  # fmt: skip
+    return _table(["1,000 at once", *_COROUTINES], rows)
+
+
+def _coroutine(record: Record, peer: str, kind: str, figure: str) -> str:
+    found = _of(record.coroutines, peer=peer, kind=kind)
+    return _spread([row[figure] for row in found if figure in row])
+
+
+def coroutine_ratios(record: Record) -> str:
+    """Figures that other work on the machine changes least: of neighbours, and CPU time."""
+    names = list(dict.fromkeys(row["peer"] for row in record.coroutines))
+    rows = [
+        [
+            name,
+            *(_spread(_to_neighbour(record, name, kind)) for kind in ("noop", "wait", "push")),
+            *(_coroutine(record, name, kind, "worker_us") for kind in ("noop", "wait", "aiohttp")),
+        ]
+        for name in names
+    ]
+    head = [f"forkq's rate to that, {kind}" for kind in ("no-op", "100 ms", "pushes")]
+    costs = [f"µs of CPU, {kind}" for kind in ("no-op", "100 ms", "aiohttp")]
+    return _table(["", *head, *costs], rows) + _beside(record.coroutines)
+
+
+def _beside(rows: list[Row]) -> str:
+    """What else the machine did while these were measured."""
+    loads = [row["load"] for row in rows if "load" in row]
+    if not loads:
+        return ""
+    median, least, most = middle(loads)
+    versions = ", ".join(sorted({row["python"] for row in rows if "python" in row}))
+    return (
+        f"\n\nPython {versions}. Load average beside these cells: median {median:.1f}, "
+        f"{least:.1f} to {most:.1f}."
+    )
+
+
+def _to_neighbour(record: Record, peer: str, kind: str) -> list[float]:
+    """forkq's rate to that peer's, in the cell beside it."""
+    rows, ours = record.coroutines, f"{FORKQ}-async"
+    found = []
+    for place, row in enumerate(rows):
+        if (row["peer"], row["kind"]) != (peer, kind) or "rate" not in row:
+            continue
+        near = [one for one in rows[max(0, place - 1) : place + 2] if one["kind"] == kind]
+        found += [one["rate"] / row["rate"] for one in near if one["peer"] == ours][:1]
+    return found
+
+
 def failures(record: Record) -> str:
-    found = [_failure(row) for row in record.cells if "failed" in row]
+    rows = [*record.cells, *record.coroutines]
+    found = [_failure(row) for row in rows if "failed" in row]
     return "\n".join(found) or "No cell failed."
 
 
 def _failure(row: Row) -> str:
     said = " ".join(row["failed"].split())[-120:]
-    return f"- {row['peer']}, {row['kind']}, {_network(row['network'])}: `{said}`"
+    return f"- {row['peer']}, {row['kind']}, {_network(row.get('network', 0.0))}: `{said}`"
 
 
 TABLES: dict[str, Table] = {
@@ -238,6 +305,8 @@ TABLES: dict[str, Table] = {
     "children": children,
     "latency": latency,
     "rescue": rescue,
+    "coroutines": coroutines,
+    "coroutine-ratios": coroutine_ratios,
     "failures": failures,
 }
 PLACE = re.compile(r"(<!-- figures: ([\w-]+) -->\n).*?(<!-- end of figures -->)", re.DOTALL)

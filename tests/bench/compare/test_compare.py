@@ -8,15 +8,17 @@ import statistics
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.bench.compare import coroutines
 from tests.bench.compare.cell import Failed, Stage
 from tests.bench.compare.counts import Counts
-from tests.bench.compare.environments import prepare
-from tests.bench.compare.peers import APPS, CHECKOUT, FORKQ, PEERS, Peer
+from tests.bench.compare.environments import Found, prepare
+from tests.bench.compare.peers import APPS, CHECKOUT, COROUTINES, FORKQ, PEERS, Peer
 from tests.bench.compare.plan import NAP, NOOP, Cell, plan
 from tests.bench.compare.record import Record
 from tests.bench.compare.run import Options, run
@@ -54,6 +56,16 @@ def _record() -> Record:
         else:
             measured = {"worker_us": 2.0, "redis_us": 1.0, "load": 1.0, "seconds": 1.0}
             record.add(cell, rate=rates[cell.peer] + number, **measured)
+    rows = [("forkq-async", 900.0), ("taskiq-async", 100.0), ("docket", 10.0)]
+    record.coroutines = [
+        {"round": 0, "kind": kind, "peer": peer, "rate": rate, "worker_us": 70.0, "p99": 1.5}
+        for kind in ("noop", "push")
+        for peer, rate in rows
+    ]
+    record.coroutines += [
+        {"round": 0, "kind": "hold", "peer": "forkq-async", "mb": 5.2, "whole_mb": 33.0},
+        {"round": 0, "kind": "wait", "peer": "docket", "failed": "it\nprinted nothing"},
+    ]
     record.ceilings = [{"network": 1.2, "ping_ms": 1.31, "requests": 800_000.0}]
     return record
 
@@ -101,6 +113,10 @@ def test_tables_show_what_was_measured_and_what_was_not() -> None:
     assert "| huey | 109 (101 to 117) |" in text
     assert "left out: no wheel" in text
     assert "- rq, noop, same machine: `it printed nothing`" in text
+    assert "| forkq-async | 900 | none | none | none | 900 | 1.5 | 33 | 5.2 |" in text
+    assert "| taskiq-async | 9 | none | 9 | 70 | none | none |" in text
+    assert "| docket | none | none | none | 70 |" in text, "no cell of forkq's is beside it"
+    assert "- docket, wait, same machine: `it printed nothing`" in text
     assert filled(text, record) == text
 
 
@@ -137,6 +153,28 @@ def test_a_cell_of_forkq(server: Server, monkeypatch: pytest.MonkeyPatch) -> Non
     assert found.rate > 0
     with server.client() as client:
         assert client.llen("queue:default") < jobs
+
+
+def test_cells_of_coroutines(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the environment of the tests. A rate, pushes, memory, and a request by HTTP."""
+    monkeypatch.setattr("tests.bench.compare.cell.START", 120)
+    monkeypatch.setattr(coroutines, "JOBS", {"noop": 5000, "push": 640})
+    peer = COROUTINES[coroutines.OURS]
+    cells = coroutines.Cells(server, {peer.name: Found(Path(sys.executable).parent)}, {})
+    assert cells.measure(peer, "noop")["rate"] > 0
+    pushed = cells.measure(peer, "push")
+    assert 0 < pushed["p50"] <= pushed["p99"]
+    assert pushed["rate"] > 0
+    held = cells.measure(peer, "hold")
+    assert 0 < held["mb"] < held["whole_mb"]
+
+
+def test_the_server_of_http_answers() -> None:
+    with coroutines._surroundings() as env:
+        began = time.monotonic()
+        with urllib.request.urlopen(env["BENCH_HTTP"]) as answer:  # noqa: S310 - our own server
+            assert answer.read() == b"ok"
+        assert time.monotonic() - began >= 0.1
 
 
 def test_a_program_that_does_not_start_is_a_failure_with_its_words(server: Server) -> None:
