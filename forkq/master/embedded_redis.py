@@ -16,7 +16,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import psutil
 
@@ -52,6 +52,13 @@ _SETTINGS: Final = {
 }
 
 
+class _Server(NamedTuple):
+    """A server that answers. ``is_loading``: it loads its data, and refuses commands meanwhile."""
+
+    pid: int
+    is_loading: bool
+
+
 class EmbeddedRedis:
     """One server in ``state_dir``. Its URL is written to ``url_file``, for clients."""
 
@@ -65,7 +72,7 @@ class EmbeddedRedis:
         self.url = f"unix://{self._socket}"
 
     def start(self) -> None:
-        """Finds the running server or starts one. Returns when it answers.
+        """Finds the running server or starts one. Returns when it has loaded its data.
 
         Raises ConfigError, CannotStartYet or ServerUnavailable, saying what to do.
         """
@@ -86,12 +93,11 @@ class EmbeddedRedis:
 
     def _start(self) -> None:
         self._make_folder()
-        pid = self._answering_pid()
-        found = pid is not None
-        self._process = psutil.Process(pid) if found else self._launch()
+        found = self._ask()
+        self._process = self._launch() if found is None else psutil.Process(found.pid)
         self._wait_for(self._process)
         replace_own(self._url_file, f"{self.url}\n".encode())
-        event = "embedded server found running" if found else "embedded server started"
+        event = "embedded server started" if found is None else "embedded server found running"
         self._log.info(event, url=self.url, pid=self._process.pid)
 
     def check(self) -> None:
@@ -146,28 +152,32 @@ class EmbeddedRedis:
             )
 
     def _wait_for(self, process: psutil.Process) -> None:
+        """Waits until the server answers, and has loaded its data, however long that takes."""
         deadline = time.monotonic() + _START_LIMIT
-        while self._answering_pid() != process.pid:
+        while (found := self._ask()) != _Server(process.pid, is_loading=False):
+            if found is not None and found.is_loading:
+                deadline = time.monotonic() + _START_LIMIT
             if not lives(process) or time.monotonic() > deadline:
                 raise CannotStartYet(
                     f"the embedded server does not start; see {self._folder / 'server.log'}"
                 )
             time.sleep(_START_POLL)
 
-    def _answering_pid(self) -> int | None:
-        """The pid of the server that answers on the socket; None if none does."""
+    def _ask(self) -> _Server | None:
+        """The server that answers on the socket; None if none does."""
         if not self._socket.exists():
             return None
         connection = RedisConnection(self.url, timeout=_TIMEOUT, connect_timeout=_TIMEOUT)
         try:
             connection.connect()
-            info: bytes = connection.call("INFO", "server")
+            info: bytes = connection.call("INFO")
         except RedisError:
             return None
         finally:
             connection.close()
         lines = info.decode("utf-8", "replace").splitlines()
-        return next(int(line[11:]) for line in lines if line.startswith("process_id:"))
+        pid = next(int(line[11:]) for line in lines if line.startswith("process_id:"))
+        return _Server(pid, is_loading="loading:1" in lines)
 
 
 def find_server() -> Path:

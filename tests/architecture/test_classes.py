@@ -36,7 +36,7 @@ LARGE: Final[dict[str, Size]] = {
     # A list of names: one method for each key.
     "forkq/wire/keys.py:Keys": Size(methods=80),
     # Records: each field is a value that a document names, or that is sent or received.
-    "forkq/api/processes.py:Process": Size(fields=19),
+    "forkq/api/processes.py:Process": Size(fields=20),
     "forkq/wire/validation.py:JobOptions": Size(fields=25),
     "forkq/child/fetch/channel.py:Exchange": Size(fields=17),
     "forkq/master/handover.py:ChildRecord": Size(fields=18),

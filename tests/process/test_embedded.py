@@ -6,12 +6,16 @@ import os
 import signal
 import stat
 import time
+from contextlib import closing
 from pathlib import Path
 
 import psutil
+import pytest
 from redis import Redis
 from redis.exceptions import RedisError
 
+from forkq.master import embedded_redis
+from forkq.master.embedded_redis import EmbeddedRedis, find_server
 from tests.process.shared import (
     APP,
     Journal,
@@ -24,6 +28,7 @@ from tests.process.shared import (
     workers,
     zombies,
 )
+from tests.support.recorded_log import RecordedLog
 from tests.support.server import client_of
 from tests.support.tree import CHECKOUT, ForkqTree, StartTree
 from tests.support.waiting import wait_until
@@ -244,3 +249,28 @@ def _answers(tree: ForkqTree) -> bool:
 def _server(tree: ForkqTree, former: psutil.Process | None) -> psutil.Process | None:
     found = [p for p in tree.processes() if "redis.sock" in title(p) or "-server" in title(p)]
     return next((process for process in found if process != former), None)
+
+
+def test_it_is_ready_once_it_has_loaded_its_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Meanwhile it answers, but refuses commands: a start that goes on then logs alarms."""
+    program = tmp_path / "slow"
+    program.write_text(f'#!/bin/sh\nexec {find_server()} "$@" --key-load-delay 50\n')
+    program.chmod(0o755)
+    server = EmbeddedRedis(tmp_path, tmp_path / "url", RecordedLog())
+    server.start()
+    with closing(client_of(server.url)) as client:
+        pipeline = client.pipeline(transaction=False)
+        for number in range(20_000):
+            pipeline.lpush("list", number)
+        pipeline.execute()
+    server.stop()
+    monkeypatch.setattr(embedded_redis, "find_server", lambda: program)
+    server.start()
+    try:
+        with closing(client_of(server.url)) as client:
+            assert client.info("persistence")["loading"] == 0
+            assert client.llen("list") == 20_000
+    finally:
+        server.stop()
