@@ -16,7 +16,7 @@ from django.utils.json import normalize_json
 
 from ... import registry
 from ...current_job import CurrentJob
-from ...errors import Shutdown
+from ...errors import Duplicate, Shutdown
 from ...job import place_of_function
 from .task_store import TaskStore
 
@@ -40,6 +40,7 @@ def register(task: Task[Any, Any]) -> None:
         _tasks[name] = task
     if fail not in registry.death_handlers:
         registry.on_death(fail)
+        registry.on_duplicate(note_duplicate)
 
 
 def find(name: str) -> Task[Any, Any] | None:
@@ -78,6 +79,24 @@ def fail(job: dict[str, Any], error: BaseException) -> None:
         raise error
     except BaseException:  # noqa: BLE001 - receivers, Django's log too, ask sys.exc_info()
         _end(result, backend, status=TaskResultStatus.FAILED)
+
+
+def note_duplicate(job: dict[str, Any], holder: str) -> None:
+    """Duplicate handler: a task that has waited for a commit was not pushed."""
+    task = _tasks.get(str(job.get("class")))
+    if task is not None:
+        backend = _backend_of(task, job)
+        leave_out(_result_of(task, job, backend), backend, holder)
+
+
+def leave_out(result: TaskResult[Any, Any], backend: Backend, holder: str) -> TaskResult[Any, Any]:
+    """The result of a task that was not pushed: the job ``holder`` has its lock, or it was
+    throttled."""
+    why = f"job {holder} has the lock of its arguments" if holder else "it is throttled"
+    result.errors.append(_described(Duplicate(f"the task was not enqueued: {why}", holder)))
+    _set(result, status=TaskResultStatus.FAILED, finished_at=timezone.now())
+    backend.store.save_if_possible(result)
+    return result
 
 
 def _runner(task: Task[Any, Any]) -> Callable[[CurrentJob], Callable[..., Any]]:

@@ -96,6 +96,12 @@ class TaskStore:
         with client.connection() as connection:
             connection.call("SET", client.keys.task(result.id), _encoded(result), "EX", self._ttl)
 
+    def forget(self, jid: str) -> None:
+        """Deletes the record of a task that was not pushed. Raises ServerUnavailable."""
+        client = default()
+        with client.connection() as connection:
+            connection.call("DEL", client.keys.task(jid))
+
     def save_if_possible(self, result: TaskResult[Any, Any]) -> None:
         """Writes the record in a child, if that is possible. A task does not fail, and run again,
         because Redis could not take its state."""

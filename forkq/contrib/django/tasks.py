@@ -6,7 +6,6 @@ Redis (task_store.py) that expires.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -26,10 +25,12 @@ except ModuleNotFoundError:
 
 from ...client import transactions
 from ...default_client import default
-from ...errors import InvalidJob, nearest
+from ...errors import Duplicate, InvalidJob
 from ...wire.payload import new_jid
-from ...wire.validation import OPTIONS, check_args, with_options
+from ...wire.validation import check_args, with_options
 from . import task_run
+from .task_options import check_names, options_of, signature_of
+from .task_options import job_options as job_options  # noqa: PLC0414 - for apps
 from .task_store import TaskStore
 
 _DAY: Final = 86400
@@ -68,10 +69,26 @@ class ForkqBackend(BaseTaskBackend):
         _check_call(task, args, kwargs)
         result = task_run.new_result(task, new_jid(), args, kwargs)
         self.store.check(result)
+        job = {**options_of(task, self._job), **_payload(result)}
         _when_committed(lambda: self.store.save(result))  # before a child can begin it
-        default().push({**self._job, **_payload(result)})
+        try:
+            jid = default().push(job)
+        except Duplicate:
+            self.store.forget(result.id)
+            raise
+        if jid is not None and jid != result.id:
+            return self._left_out(result, jid)
         task_enqueued.send(type(self), task_result=result)
         return result
+
+    def _left_out(self, result: TaskResult[Any, Any], holder: str) -> TaskResult[Any, Any]:
+        """The result of a task that was not pushed: that of the job that has its lock; one that has
+        failed if it was throttled."""
+        if not holder:
+            return task_run.leave_out(result, self, holder)
+        self.store.forget(result.id)
+        found = self.store.read(holder, result.task, self.alias)
+        return found or task_run.new_result(result.task, holder, result.args, result.kwargs)
 
     def get_result(self, result_id: str) -> TaskResult[Any, Any]:
         """The task as its last attempt has left it. Raises TaskResultDoesNotExist."""
@@ -90,9 +107,7 @@ class InvalidTaskCall(InvalidJob, TypeError):
 
 def _check_call(task: Task[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Raises InvalidTaskCall, as a push of forkq's own raises InvalidJob."""
-    signature = inspect.signature(task.func)
-    if task.takes_context:
-        signature = signature.replace(parameters=list(signature.parameters.values())[1:])
+    signature = signature_of(task)
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
@@ -136,11 +151,10 @@ def _when_committed(call: Callable[[], None]) -> None:
 def _checked(alias: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options for each payload. Raises InvalidTaskBackend."""
     place = f"TASKS[{alias!r}]['OPTIONS']"
-    known = sorted({*OPTIONS, _OWN} - {"queue"})
-    for name in options:
-        if name not in known:
-            near = nearest(name, known) or ", ".join(known)
-            raise InvalidTaskBackend(f"{place}: there is no option {name!r}; use {near}")
+    try:
+        check_names(options, place, _OWN)
+    except InvalidJob as error:
+        raise InvalidTaskBackend(str(error)) from None
     try:
         return with_options({}, options, alias)
     except InvalidJob as error:

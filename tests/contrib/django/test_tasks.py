@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import types
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -34,7 +36,8 @@ from django.tasks.exceptions import (
 from django.tasks.signals import task_enqueued, task_finished, task_started
 
 from forkq.client import transactions
-from forkq.errors import ForkqError, InvalidJob
+from forkq.contrib.django.tasks import job_options
+from forkq.errors import Duplicate, ForkqError, InvalidJob
 from tests.contrib.django.run_here import run_waiting
 
 BACKEND = "forkq.contrib.django.tasks.ForkqBackend"
@@ -250,3 +253,116 @@ def test_two_tasks_of_one_name_in_one_module_are_refused(
     made(greet)
     with pytest.raises(ForkqError, match=r"test_tasks\.py:\d+\) and .*test_tasks\.py:\d+\)"):
         made(greet_all)
+
+
+# Options of one task
+
+
+def reindex(doc: int, version: int = 1) -> int:
+    return version
+
+
+def with_its_options(made: Any, **options: Any) -> Any:
+    """The task ``reindex`` with these options."""
+    function = types.FunctionType(reindex.__code__, globals(), "reindex", (1,))
+    function.__qualname__ = "reindex"
+    return made(job_options(**options)(function))
+
+
+def test_a_unique_task_that_waits_is_what_a_second_call_returns(
+    made: Any, redis: Redis, redis_server: Server
+) -> None:
+    """However its arguments are given. Once it has ended, the next call enqueues a new one."""
+    unique = with_its_options(made, unique_for=60)
+    first = unique.enqueue(7)
+    again = [unique.enqueue(7, 1), unique.enqueue(doc=7), unique.enqueue(version=1, doc=7)]
+    assert {result.id for result in again} == {first.id}
+    assert unique.enqueue(8).id != first.id
+    assert len(waiting(redis)) == len(list(redis.scan_iter("forkq:task:*"))) == 2
+    run_waiting(redis_server)
+    assert refreshed(again[0]).status == TaskResultStatus.SUCCESSFUL
+    assert unique.enqueue(7).id != first.id
+
+
+@pytest.mark.parametrize("by", [["doc"], lambda doc, version=1: doc], ids=["names", "a function"])
+def test_some_arguments_of_a_task_count(made: Any, redis: Redis, by: Any) -> None:
+    unique = with_its_options(made, unique_for=60, unique_by=by)
+    assert unique.enqueue(7, 1).id == unique.enqueue(7, version=2).id != unique.enqueue(8, 1).id
+
+
+def test_a_task_may_say_that_a_duplicate_is_an_error(made: Any, redis: Redis) -> None:
+    unique = with_its_options(made, unique_for=60, on_duplicate="raise")
+    first = unique.enqueue(7)
+    with pytest.raises(Duplicate) as raised:
+        unique.enqueue(7)
+    assert raised.value.jid == first.id
+    assert list(redis.scan_iter("forkq:task:*")) == [f"forkq:task:{first.id}".encode()]
+
+
+def test_the_newest_task_runs_and_has_a_result(
+    made: Any, redis: Redis, redis_server: Server
+) -> None:
+    latest = with_its_options(made, unique_for=60, unique_by=["doc"], on_duplicate="latest")
+    results = [latest.enqueue(7, version) for version in (1, 2, 3)]
+    assert len({result.id for result in results}) == 3
+    run_waiting(redis_server)
+    assert refreshed(results[2]).return_value == 3
+    assert refreshed(results[0]).status == TaskResultStatus.READY
+
+
+def test_a_throttled_task_has_failed_and_was_not_enqueued(made: Any, redis: Redis) -> None:
+    slow = with_its_options(made, throttle="1/hour", unique_by=["doc"])
+    assert slow.enqueue(7).status == TaskResultStatus.READY
+    left_out = slow.enqueue(7, 2)
+    assert (left_out.status, left_out.is_finished) == (TaskResultStatus.FAILED, True)
+    assert refreshed(left_out).errors[0].exception_class is Duplicate
+    assert "it is throttled" in left_out.errors[0].traceback
+    assert len(waiting(redis)) == 1
+
+
+def test_other_options_of_a_task_are_in_its_job(made: Any, redis: Redis) -> None:
+    """Before those of the backend. `once` is for the push alone."""
+    task = with_its_options(made, expires_in=60, once=True, retry=7)
+    result = task.enqueue(7)
+    [job] = [json.loads(raw) for raw in redis.lrange("queue:default", 0, -1)]
+    assert (job["retry"], job["jid"]) == (7, result.id)
+    assert job["forkq"]["needs"].keys() == {"expires_at"}
+    assert redis.exists(f"forkq:pushed:{result.id}")
+
+
+def test_a_backend_has_the_options_of_all_its_tasks(made: Any, redis: Redis) -> None:
+    options = {"unique_for": 60, "unique_by": ["first"]}
+    with override_settings(TASKS={**TASKS, "u": {"BACKEND": BACKEND, "OPTIONS": options}}):
+        task = made(add).using(backend="u")
+        assert task.enqueue(1, 2).id == task.enqueue(1, 3).id
+        with pytest.raises(InvalidJob, match=r"`unique_by` names 'first'.*doc, version"):
+            made(reindex).using(backend="u").enqueue(7)
+    assert len(waiting(redis)) == 1
+
+
+def test_a_task_that_turns_out_to_be_a_duplicate_at_the_commit_has_failed(
+    made: Any, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[Callable[[], None]] = []
+    monkeypatch.setattr(transactions, "all_wait", True)
+    monkeypatch.setattr(transactions, "on_commit", held.append)
+    unique = with_its_options(made, unique_for=60)
+    first, second = unique.enqueue(7), unique.enqueue(7)
+    for call in held:
+        call()
+    assert refreshed(first).status == TaskResultStatus.READY
+    assert refreshed(second).status == TaskResultStatus.FAILED
+    assert f"job {first.id} has the lock" in second.errors[0].traceback
+
+
+def test_an_option_that_a_task_cannot_have_is_refused_where_it_is_written(made: Any) -> None:
+    for options, match in (
+        ({"queue": "mail"}, "no option 'queue'"),
+        ({"uniqe_for": 5}, "'uniqe_for'; use unique_for"),
+        ({"throttle": "often"}, "`throttle` is 'often'"),
+        ({"throttle": "1/hour", "debounce": 5}, "`throttle` and `debounce`"),
+    ):
+        with pytest.raises(InvalidJob, match=match):
+            job_options(**options)(reindex)
+    with pytest.raises(InvalidJob, match="below @task, on the function"):
+        job_options(unique_for=5)(made(reindex))
