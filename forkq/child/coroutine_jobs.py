@@ -297,6 +297,8 @@ class CoroutineJobs:
 
     def _return(self, units: Sequence[UnitOfWork]) -> None:
         """Returns these, of which the oldest is the first, to the head of their queues."""
+        if not units:
+            return
         if (
             units and not self._is_quiet and self._group is None
         ):  # first: else a fetch brings the first that are back

@@ -131,14 +131,18 @@ class JobTask:
         task.add_done_callback(self.children.discard)
 
     def begin(
-        self, call: Callable[[Callable[[], object]], object], leave: Callable[[JobTask], None]
+        self,
+        call: Callable[[Callable[[], object]], object],
+        leave: Callable[[JobTask], None],
+        cells: StepCells,
     ) -> None:
         """Begins the task, in the loop's thread and in the context of the job. ``call`` has the
-        loop call a function; ``leave`` is called at the end."""
+        loop call a function; ``leave`` is called at the end; ``cells`` are those of the loop.
+        The loop's task factory is not asked: that is for the tasks which jobs start."""
         _running_task.set(self)
         self._call, self._leave = call, leave
-        name = " ".join(self.name)
-        self._task = asyncio.get_running_loop().create_task(self.run(), name=name)
+        steps, running = Steps(self.run(), self, cells), asyncio.get_running_loop()
+        self._task = asyncio.Task(steps, loop=running, name=" ".join(self.name))
 
     async def run(self) -> None:
         """Performs the job, in the task that ``begin`` makes, or in one that awaits this. What it
@@ -267,7 +271,7 @@ class EventLoop:
         loop cannot be started."""
         with self._lock:
             self._add(task)
-            self._started().call_soon_threadsafe(task.begin, self.call, self._leave)
+            self._started().call_soon_threadsafe(task.begin, self.call, self._leave, self.cells)
 
     def call(self, function: Callable[[], object]) -> None:
         """Has the loop call ``function``, which must not block. Does nothing if there is no
@@ -323,7 +327,7 @@ class EventLoop:
     def begin_here(self, task: JobTask, context: Context) -> None:
         """Begins a job's coroutine in that context."""
         self._add(task)
-        context.run(task.begin, self.call, self._leave)
+        context.run(task.begin, self.call, self._leave, self.cells)
 
     def _call(self, key: object) -> None:
         if (function := self._calls.pop(key, None)) is not None:
@@ -430,8 +434,7 @@ class EventLoop:
         if job is None or not job.sequence or type(coroutine) is Steps:
             return asyncio.Task(coroutine, loop=loop, **options)
         task = asyncio.Task(Steps(coroutine, job, self.cells), loop=loop, **options)
-        if job.task is not None:
-            job.note_child(task)
+        job.note_child(task)
         return task
 
 

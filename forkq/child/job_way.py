@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from asyncio import CancelledError
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from collections.abc import Set as AbstractSet
 from time import monotonic
 from typing import Any, Final, Literal, TypeAlias
@@ -207,25 +207,33 @@ class JobWay:
                 run.performing, run.counted_as = spec, spec.name
         return error
 
-    async def perform(self, run: JobRun, view: CurrentJob) -> None:
+    def perform(self, run: JobRun, view: CurrentJob) -> Coroutine[Any, Any, None]:
         """Runs a job as a coroutine, from the outer ring on. The payload alone decides what a
         failure leads to that comes before the job's own code."""
+        if middleware.server.members:
+            return self._perform_inside(run, view)
+        return self._await(run, view)
+
+    async def _perform_inside(self, run: JobRun, view: CurrentJob) -> None:
+        """Runs a job inside of the middleware."""
+        spec = self._prepared(run, view)
+        with middleware.server.around(view.payload):
+            try:
+                await self._await(run, view, spec)
+            except CancelledError as error:  # the middleware sees what it would in a thread
+                raise outside_of_job(error, view.ending) from None
+
+    def _prepared(self, run: JobRun, view: CurrentJob) -> JobSpec:
         job = view.payload
         spec = registry.lookup(job["class"])
         run.counted_as = self.counted_as(spec, job) if "wrapped" in job else spec.name
         job.setdefault("queue", run.unit.queue_name)
         if spec.is_iterable:
             view.cursors = self.cursors(run)
-        if not middleware.server.members:
-            await self._await(run, spec, view)
-            return
-        with middleware.server.around(job):
-            try:
-                await self._await(run, spec, view)
-            except CancelledError as error:  # the middleware sees what it would in a thread
-                raise outside_of_job(error, view.ending) from None
+        return spec
 
-    async def _await(self, run: JobRun, spec: JobSpec, view: CurrentJob) -> None:
+    async def _await(self, run: JobRun, view: CurrentJob, spec: JobSpec | None = None) -> None:
+        spec = spec or self._prepared(run, view)
         args = arguments_of(spec, view.payload)
         perform = spec.make(view)
         run.performing = spec

@@ -79,7 +79,22 @@ class Steps(Coroutine[Any, Any, Any]):
         self._cells = cells
 
     def send(self, value: Any, /) -> Any:
-        return self._step(self._send, value)
+        # As ``_step``, in one call: each step of each coroutine comes through here.
+        cells = self._cells
+        before = cells[0]  # not 0 where one step begins a task eagerly
+        cells[1] = monotonic_ns()
+        cells[0] = self._job.sequence
+        error: BaseException | None = None
+        try:
+            return self._send(value)
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            cells[0] = before
+            if is_job_fork():
+                _end_fork(error)
+            del error
 
     def throw(self, *error: Any) -> Any:
         self._job.end_before_it_began()
@@ -107,9 +122,15 @@ class Steps(Coroutine[Any, Any, Any]):
             raise
         finally:
             cells[0] = before
-            if is_job_fork():  # the job has forked: the copy must run no step of another job
-                exit_job_fork(None if isinstance(error, StopIteration) else error)
+            if is_job_fork():
+                _end_fork(error)
             del error
+
+
+def _end_fork(error: BaseException | None) -> None:
+    """Ends this process, which is a copy that the job has forked: it must run no step of another
+    job."""
+    exit_job_fork(None if isinstance(error, StopIteration) else error)
 
 
 def name_of(sequence: int, jobs: Iterable[StepsOf]) -> tuple[str, str]:

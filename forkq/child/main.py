@@ -6,6 +6,7 @@ while jobs run.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import time
@@ -111,6 +112,11 @@ def boot(config: Config, assignment: Assignment, term_fd: int, orders: PipeReade
     lifecycle.boot()
     log.respect_app(takeover=config.log.takeover)
     start_threads(child.start)
+    if assignment.capsule.is_async:
+        # Python's garbage collector looks through all objects again and again while thousands of
+        # coroutines come and go. What the app has loaded stays for ever, and is left out.
+        gc.collect()
+        gc.freeze()
     return child
 
 

@@ -64,7 +64,7 @@ class LoopOfTest:
 
     def begin(self, task: JobTask) -> None:
         """Begins the coroutine."""
-        self._loop.call_soon_threadsafe(task.begin, self._call, _leave)
+        self._loop.call_soon_threadsafe(task.begin, self._call, _leave, [0, 0])
 
     def _call(self, function: Callable[[], object]) -> None:
         self._loop.call_soon_threadsafe(function)

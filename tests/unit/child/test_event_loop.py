@@ -374,7 +374,7 @@ def test_what_a_dead_loop_has_left_is_closed_without_a_word() -> None:
     async def main() -> JobTask:
         view = enter_job({"class": "Job", "jid": "m7"})
         job = JobTask(asyncio.sleep(PATIENCE), view, 7, lambda _: told.append("ended"))
-        job.begin(lambda function: None, lambda _: told.append("left"))
+        job.begin(lambda function: None, lambda _: told.append("left"), [0, 0])
         task = job.task
         assert task is not None
         await asyncio.sleep(0)
