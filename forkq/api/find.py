@@ -179,6 +179,11 @@ def cancel_class(
     ``cancel``."""
     if type(name) is not str or not name:
         raise InvalidJob(f"cancel_class({shown(name)}): pass the name of a class of jobs, a text")
+    if set("*?") & set(name):
+        raise InvalidJob(
+            f"cancel_class({shown(name)}): a class is cancelled by its whole name, and this is a "
+            "pattern; the sets and queues have `cancel_all(Filter(job=...))`"
+        )
     note_cancelled(_servers(where), [(field_of_class(name), "")], grace if force else None)
 
 

@@ -15,6 +15,7 @@ import msgspec
 
 from .. import registry
 from ..errors import MalformedPayload, WrongType
+from ..limits.patterns import decoded_names
 from ..servers import Server
 from ..wire.parameters import ALL_SECRET, JobParameters
 from ..wire.payload import bounded
@@ -177,6 +178,13 @@ def _published(server: Server, name: str) -> JobParameters | None:
             answers.clear()
         answers[name] = (now + _FRESH, answer)
     return answer
+
+
+def published_names(server: Server) -> list[str]:
+    """The names of the jobs that children have published on this server. Raises
+    ServerUnavailable."""
+    [found] = server.ask_leniently(("HKEYS", server.keys.parameters))
+    return sorted(decoded_names(found or ()))
 
 
 def _ask(server: Server, name: str) -> JobParameters | None:

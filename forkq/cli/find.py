@@ -15,7 +15,8 @@ from ..api import JobEntry, WorkSet
 from ..api.features.locks import UniqueLock, lock_with_newest
 from ..api.find import Cancellation, entry_is_being_cancelled
 from ..api.life import crash_of
-from ..errors import ForkqError, MalformedPayload, ServerUnavailable
+from ..api.masks import published_names
+from ..errors import ForkqError, MalformedPayload, ServerUnavailable, nearest
 from ..screens.features.locks import facts_of, lock_text, without_locks
 from ..screens.jobs import TIMES, as_object
 from ..screens.running import RUNNING, of_jobs, progress_text
@@ -205,6 +206,8 @@ def cancel(
     where = searched(configuration(**flags))
     if name is not None:
         _cancel_class(name, where, force=force, grace=grace)
+        text = f"all jobs of {shown_name(name)} that were made before now are being cancelled"
+        echo(as_json({"class": name, "outcome": "pending"}) if wants_json else text)
         return 0
     found = api.cancel_jobs(jids, wait=wait, force=force, grace=grace, where=where)
     for jid, outcome in found.items():
@@ -220,8 +223,21 @@ def _cancel_class(name: str, where: Server | Servers, *, force: bool, grace: flo
             f"{shown_name(name)} is a pattern, and a class is cancelled by its whole name; "
             "`forkq jobs cancel`, `retries cancel` and `scheduled cancel` take patterns"
         )
+    if near := _meant(name, where):
+        echo(f"no child has a job of that name: is {shown_name(near)} meant?", err=True)
     api.cancel_class(name, force=force, grace=grace, where=where)
-    echo(f"all jobs of {shown_name(name)} that were made before now are being cancelled")
+
+
+def _meant(name: str, where: Server | Servers) -> str | None:
+    """The job that may be meant by a name that no child has; None if one has it, or if none is
+    near."""
+    known: set[str] = set()
+    for server in where if isinstance(where, Servers) else [where]:
+        known.update(published_names(server))
+    if name in known:
+        return None
+    ends = sorted(each for each in known if each.endswith(f".{name}"))
+    return ends[0] if ends else nearest(name, known)
 
 
 def _cancellation_text(jid: str, found: Cancellation) -> str:

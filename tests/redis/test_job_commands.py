@@ -14,6 +14,7 @@ from redis import Redis
 
 from forkq import api
 from forkq.cli import bulk
+from forkq.errors import InvalidJob
 from tests.redis.shell import Shell
 from tests.support.server import Server
 
@@ -392,6 +393,20 @@ def test_unknown_jids_are_named_and_the_others_done(redis: Redis, shell: Shell) 
     assert "nope is no dead job" in shell.err
     assert queued(redis) == ["a"]
     assert shell("dead retry nope") == 1
+
+
+def test_a_class_that_no_child_has_is_asked_about(redis: Redis, shell: Shell) -> None:
+    redis.hset("forkq:parameters", mapping={"shop.Mail": "{}", "shop.Invoice": "{}"})
+    for given, meant in (("Mail", "shop.Mail"), ("shop.Invoic", "shop.Invoice")):
+        assert shell(f"cancel --class {given}") == 0
+        assert shell.err == f"no child has a job of that name: is {meant} meant?\n"
+    assert shell("cancel --class shop.Mail --json") == 0
+    assert (json.loads(shell.out), shell.err) == (
+        {"class": "shop.Mail", "outcome": "pending"},
+        "",
+    )
+    with pytest.raises(InvalidJob, match="is a pattern"):
+        api.cancel_class("shop.*")
 
 
 def test_retry_takes_a_job_from_wherever_it_is(redis: Redis, shell: Shell) -> None:
