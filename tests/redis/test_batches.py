@@ -628,6 +628,15 @@ def test_a_cancelled_batch_ends_with_all_its_members(
         api.Batch(outer.bid).retry_dead()
 
 
+def test_a_batch_that_has_ended_is_not_cancelled(client: forkq.Client) -> None:
+    """Nothing of it waits or runs, and people want to see that it has succeeded."""
+    with forkq.Batch() as batch:
+        pass
+    with pytest.raises(forkq.ForkqError, match="has succeeded: nothing of it is left"):
+        api.Batch(batch.bid).cancel()
+    assert api.Batch(batch.bid).report().state == "succeeded"
+
+
 def test_a_member_that_runs_hears_that_its_batch_is_cancelled(client: forkq.Client) -> None:
     """Its payload names the batch, beside which no other job is meant."""
     marks = {field_of_batch("b1"): Mark(1.0)}

@@ -88,8 +88,11 @@ class BatchEntry:
 
     def cancel(self) -> None:
         """Cancels all its members, and the batches within it. It takes no more. Those that wait and
-        run end as by ``forkq.cancel``; then ``on_finish`` is pushed."""
+        run end as by ``forkq.cancel``; then ``on_finish`` is pushed. Raises ForkqError if it has
+        ended."""
         server, report = self._found()
+        if report.state in ("finished", "succeeded"):
+            raise ForkqError(f"the batch {self.bid} has {report.state}: nothing of it is left")
         for each in _with_children(server, report):
             _change(server, each, "cancel")
             note_cancelled([server], [(field_of_batch(each.bid), "")], None)

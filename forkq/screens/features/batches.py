@@ -71,8 +71,9 @@ def told(batch: BatchReport) -> list[str]:
             f"if its process is dead, `forkq batches seal {batch.bid}`"
         )
     if batch.dead:
-        said.append(
-            f"{plural(batch.dead, 'member')} died: `forkq batches retry {batch.bid}` tries again"
-        )
+        again = f"`forkq batches retry {batch.bid}` tries again"
+        if batch.state == "cancelled":
+            again = "the batch is cancelled, so `forkq retry JID` tries each again"
+        said.append(f"{plural(batch.dead, 'member')} died: {again}")
     lists = (("failing", batch.failing), ("dead", batch.dead_jids), ("within it", batch.children))
     return [*said, *(f"{title}: {' '.join(names)}" for title, names in lists if names)]
