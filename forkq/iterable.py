@@ -157,6 +157,11 @@ class IterableJob(Job):
     @classmethod
     def _parameters(cls) -> Parameters | None:
         """The parameters of the job: those of ``build_enumerator``, without the cursor."""
+        if cls.perform.__module__ != __name__:  # this also checks IterableJob itself
+            raise InvalidJob(
+                f"{cls.__qualname__} defines `perform`: an iterable job has `build_enumerator` and "
+                "`each_iteration` in its place"
+            )
         if not hasattr(cls, "build_enumerator"):
             if hasattr(cls, "each_iteration"):
                 raise InvalidJob(
@@ -164,10 +169,6 @@ class IterableJob(Job):
                     "the items"
                 )
             return None
-        if cls.perform is not IterableJob.perform:
-            raise InvalidJob(
-                f"{cls.__qualname__} defines `perform`: an iterable job has `each_iteration`"
-            )
         if not hasattr(cls, "each_iteration"):
             raise InvalidJob(
                 f"{cls.__qualname__} has no `each_iteration(item, ...)`, which does the work"

@@ -456,6 +456,11 @@ def test_definitions_that_cannot_work_are_refused() -> None:
             def each_iteration(self, item: Any) -> None: ...
             def perform(self) -> None: ...
 
+    with pytest.raises(forkq.InvalidJob, match="defines `perform`"):
+
+        class PerformsAlone(forkq.IterableJob):
+            def perform(self) -> None: ...
+
     with pytest.raises(forkq.InvalidJob, match="build_enumerator is asynchronous"):
 
         class Mixed(forkq.IterableJob):
