@@ -167,8 +167,8 @@ def address(config: Config) -> str:
         if is_diverted():  # a test may push while no server runs: this is where it would listen
             return f"unix://{config.state_dir}/server/redis.sock"
         raise ServerUnavailable(
-            f"the embedded server is not running: {note} does not exist; start it with "
-            "`forkq start --redis embedded` in the same working directory"
+            f"the embedded server is not running: {note} does not exist; run `forkq start` in the "
+            "same working directory (with `--redis embedded`, if no forkq.toml says so)"
         ) from None
 
 

@@ -177,7 +177,7 @@ def lookup(name: str) -> JobSpec:
     if spec is None:
         raise UnknownJob(
             f"no job is registered as {name!r}; import its module in the app that "
-            "`forkq start -r` loads"
+            "`app` in forkq.toml, or `forkq start -r`, names"
         )
     return spec
 
