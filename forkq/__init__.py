@@ -27,8 +27,14 @@ from .errors import (
     ForkqError,
     InvalidJob,
     InvalidSchedule,
+    JobCancelled,
+    JobExpired,
+    JobFailed,
     NotPermitted,
     PushOutcome,
+    ResultNotKept,
+    ResultTooLarge,
+    ResultUnknown,
     ServerFull,
     ServerReadOnly,
     ServerRefused,
@@ -70,6 +76,7 @@ if TYPE_CHECKING:
     from .api import Queue, cancel, is_alive
     from .batches.batch import Batch
     from .iterable import IterableJob
+    from .results.waiting import aresult, result
 
 __all__ = [
     "DISCARD",
@@ -95,7 +102,10 @@ __all__ = [
     "InvalidSchedule",
     "IterableJob",
     "Job",
+    "JobCancelled",
     "JobContext",
+    "JobExpired",
+    "JobFailed",
     "Middleware",
     "NextCall",
     "NotPermitted",
@@ -103,6 +113,9 @@ __all__ = [
     "PreparedJob",
     "PushOutcome",
     "Queue",
+    "ResultNotKept",
+    "ResultTooLarge",
+    "ResultUnknown",
     "RetryIn",
     "ServerFull",
     "ServerReadOnly",
@@ -116,6 +129,7 @@ __all__ = [
     "WrongType",
     "__version__",
     "api",
+    "aresult",
     "cancel",
     "configure",
     "current_job",
@@ -132,6 +146,7 @@ __all__ = [
     "on_error",
     "push_outcome",
     "replicated",
+    "result",
     "stopping",
 ]
 
@@ -144,6 +159,8 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(".batches.batch", __name__).Batch
     if name == "IterableJob":
         return importlib.import_module(".iterable", __name__).IterableJob
+    if name in {"aresult", "result"}:
+        return getattr(importlib.import_module(".results.waiting", __name__), name)
     if name in {"Queue", "cancel", "is_alive"}:
         return getattr(importlib.import_module(".api", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

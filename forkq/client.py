@@ -104,6 +104,7 @@ class Client:
         check_prefix(checked_url(url), prefix)
         access = Access(url, prefix, timeout, connect_timeout, password_source)
         self._route = Route(access, self.keys, pool)
+        self.routes = [self._route]  # to all servers that jobs are pushed to
         self._servers: Servers | None = None
         self._expire = expire
         self._wait = wait

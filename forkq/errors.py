@@ -165,6 +165,48 @@ class Duplicate(ForkqError):
         self.jid = jid
 
 
+class ResultUnknown(ForkqError):
+    """There is no result of that job: its class keeps none (``result_ttl``), it was never pushed,
+    or its result has expired."""
+
+
+class ResultNotKept(ForkqError):
+    """The job is done, and what it has returned could not be kept: JSON does not have such a
+    value. The job is not run again for that."""
+
+
+class ResultTooLarge(ResultNotKept):
+    """The job is done, and what it has returned is larger than 256 KiB of JSON."""
+
+
+class JobFailed(ForkqError):
+    """The job whose result was asked for has ended without one. ``outcome`` says how: "dead",
+    "dropped", "discarded", "expired", "cancelled", "deleted" or "replaced". ``error_class`` and
+    ``error_message`` are those of its last error; "" if it had none."""
+
+    def __init__(
+        self,
+        text: str,
+        jid: str = "",
+        outcome: str = "dead",
+        error_class: str = "",
+        error_message: str = "",
+    ) -> None:
+        super().__init__(text)
+        self.jid = jid
+        self.outcome = outcome
+        self.error_class = error_class
+        self.error_message = error_message
+
+
+class JobCancelled(JobFailed):
+    """The job whose result was asked for was cancelled."""
+
+
+class JobExpired(JobFailed):
+    """The job whose result was asked for was not run in time (``expires_in``)."""
+
+
 class BlockingPushWarning(RuntimeWarning):
     """A push that waits for Redis was called by an event loop, which does nothing else meanwhile:
     `aperform_async` is awaited instead. Python says it once for each line of code."""

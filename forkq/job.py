@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from .wire.validation import JobOptions
 
+
 _HOOKS: Final = {
     "retry_in": ("count", "exception", "job"),
     "retries_exhausted": ("job", "exception"),
@@ -56,6 +57,21 @@ class Cancel:
 
     def __get__(self, job: object, owner: Any) -> Callable[..., str]:
         return cast("Callable[..., str]", owner.set().cancel)
+
+
+def take_result(jid: str, timeout: float | None = None) -> Any:
+    """What the job ``jid`` has returned (``result_ttl``). Waits up to ``timeout`` seconds until it
+    has ended, by default for as long as that takes. ``forkq.result`` says what this raises."""
+    from .results.waiting import result  # noqa: PLC0415 - a push needs none of it
+
+    return result(jid, timeout)
+
+
+async def await_result(jid: str, timeout: float | None = None) -> Any:
+    """``result``, awaited by an event loop of asyncio, which it never holds up."""
+    from .results.waiting import aresult  # noqa: PLC0415 - a push needs none of it
+
+    return await aresult(jid, timeout)
 
 
 Errors: TypeAlias = "type[BaseException] | Sequence[type[BaseException]]"
@@ -93,6 +109,8 @@ class Job:
     s = Prepare()
     set = SetOptions()
     cancel = Cancel()
+    result = staticmethod(take_result)
+    aresult = staticmethod(await_result)
 
     _running: CurrentJob | None = None
     _options: ClassVar[Mapping[str, Any]] = {}
@@ -179,6 +197,9 @@ class FunctionJob(Pusher[P], Generic[P, R]):
 
     # No __slots__: tests patch ``perform_async`` of one job, and update_wrapper needs a __dict__.
     __wrapped__: Callable[P, R]
+
+    result = staticmethod(take_result)
+    aresult = staticmethod(await_result)
 
     def __init__(self, function: Callable[P, R], spec: JobSpec, parameters: Parameters) -> None:
         super().__init__(spec.name, parameters, spec.options)

@@ -6,10 +6,12 @@ The child's main thread writes it; every job may read it.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import Final
 
 _stopping = False
+_served: Sequence[str] = ()
 _leads_until = 0.0
 _in_thread_of_test: Final = ContextVar("in_thread_of_test", default=False)
 
@@ -23,6 +25,18 @@ def announce_stopping() -> None:
     """Makes ``stopping()`` true and ``is_leader()`` false, for good. The child calls it once."""
     global _stopping  # noqa: PLW0603 - one flag for the whole process, read by every job
     _stopping = True
+
+
+def served() -> Sequence[str]:
+    """The queues, and patterns of such, on which the capsule of this child works; none outside of a
+    child."""
+    return _served
+
+
+def note_served(queues: Sequence[str]) -> None:
+    """Notes on which queues this child works. The child calls it once."""
+    global _served  # noqa: PLW0603 - a property of the process
+    _served = queues
 
 
 def is_leader() -> bool:

@@ -67,6 +67,7 @@ class ShardedClient(Client):
             else self._route.to(one.url, one.prefix, one.password_source)
             for one in shards
         }
+        self.routes = [*self._routes.values()]
 
     def parts_of(self, queue: str) -> tuple[str, ...]:
         """The names of the shards that have this queue: several if it is spread."""

@@ -7,7 +7,9 @@ from typing import Final
 from .words import Words
 
 _JOB: Final = "write `@forkq.job`; say `name=` if other programs push the job by its name"
-_NO_RESULTS: Final = "forkq stores no results: write the result into your own table or key"
+_RESULTS: Final = (
+    "write `result_ttl=SECONDS` at the job, and `J.result(jid, timeout=SECONDS)` (docs/results.md)"
+)
 _NO_WORKFLOWS: Final = (
     "forkq has no workflows: the last job pushes the next one (docs/not-included.md)"
 )
@@ -39,19 +41,19 @@ CELERY: Final = Words(
         "acks_on_failure": _LEAVE_OUT + ": a failed job is retried, or kept as dead",
         "acks_on_timeout": _LEAVE_OUT + ": a failed job is retried, or kept as dead",
         "retry_on_worker_lost": "leave it out: a killed child's jobs always go back",
-        "store_eager_result": "leave it out: forkq stores no results",
+        "store_eager_result": "leave it out: without `result_ttl` forkq keeps none",
         "reject_on_worker_lost": "leave it out: a killed child's jobs always go back",
         "rate_limit": "write `[rates]` in forkq.toml: for a queue, and in the whole cluster",
         "soft_time_limit": "write `timeout=SECONDS`; the job gets `forkq.TimeLimit`",
         "time_limit": "write `hard_timeout=SECONDS`",
         "expires": "write `expires_in=SECONDS` (docs/expiry.md)",
         "priority": "no such thing: use several queues, in order or with weights",
-        "ignore_result": "leave it out: forkq stores no results",
+        "ignore_result": "leave it out: without `result_ttl` forkq keeps none",
         "store_errors_even_if_ignored": "leave it out: errors are in the retry and the dead set",
         "track_started": "leave it out: `forkq running` shows what runs",
         "serializer": "leave it out: arguments are JSON; pass ids, no objects",
         "compression": "leave it out: payloads are plain JSON",
-        "backend": _NO_RESULTS,
+        "backend": _RESULTS,
         "typing": "leave it out: a push always checks number and names of arguments",
         "send_events": "leave it out",
         "pydantic": "pass `model.model_dump(mode='json')`, and make the model in the job",
@@ -75,7 +77,7 @@ CELERY: Final = Words(
         "map": "write `J.perform_bulk([(...), ...])`",
         "starmap": "write `J.perform_bulk([(...), ...])`",
         "apply": "call the function itself, or test with `forkq.testing.inline()`",
-        "AsyncResult": _NO_RESULTS,
+        "AsyncResult": _RESULTS,
         "retry": "raise an exception: the job is retried; delay: `backoff=`",
         "run": "call the function itself",
     },
@@ -97,7 +99,7 @@ CELERY: Final = Words(
         "headers": 'write `J.set({"my_key": ...})`: unknown keys travel in the payload',
         "soft_time_limit": "write `J.set(timeout=SECONDS)`",
         "time_limit": "write `J.set(hard_timeout=SECONDS)`",
-        "ignore_result": "leave it out: forkq stores no results",
+        "ignore_result": "leave it out: without `result_ttl` forkq keeps none",
         "shadow": "leave it out",
     },
     names={
@@ -107,8 +109,8 @@ CELERY: Final = Words(
         "chord": "count down in Redis or in a table; the last job pushes the callback",
         "chunks": "write `J.perform_bulk([(...), ...])`",
         "signature": _NO_WORKFLOWS,
-        "AsyncResult": _NO_RESULTS,
-        "GroupResult": _NO_RESULTS,
+        "AsyncResult": _RESULTS,
+        "GroupResult": _RESULTS,
         "crontab": _EVERY,
         "schedule": _EVERY,
         "solar": "no such thing: a job at midnight pushes with `perform_at`",
@@ -144,7 +146,7 @@ CELERY: Final = Words(
         "inspect": "write `forkq.api.running()`, `forkq.api.processes()` or `forkq.api.stats()`",
         "PeriodicTask": "write `forkq.api.cron.add(...)`",
         "CrontabSchedule": "write `forkq.api.cron.add(...)`",
-        "TaskResult": _NO_RESULTS,
+        "TaskResult": _RESULTS,
     },
     owned={
         "control.revoke": "write `forkq.cancel(jid)` (docs/cancelling.md)",
@@ -159,7 +161,7 @@ CELERY: Final = Words(
     },
     results={
         **dict.fromkeys(
-            ("get", "result", "wait", "collect", "join", "children", "forget"), _NO_RESULTS
+            ("get", "result", "wait", "collect", "join", "children", "forget"), _RESULTS
         ),
         **dict.fromkeys(
             ("ready", "successful", "failed", "state", "status", "info"),
@@ -179,8 +181,8 @@ CELERY: Final = Words(
     },
     settings={
         "broker_url": "write `url` under `[redis]`; only Redis and Valkey",
-        "result_backend": _NO_RESULTS,
-        "result_expires": _NO_RESULTS,
+        "result_backend": _RESULTS,
+        "result_expires": _RESULTS,
         "task_default_queue": "leave it out: the queue is `default`",
         "task_queues": "write `queues` under `[capsules.NAME]`",
         "task_routes": "write `queue=` at each job",
@@ -191,9 +193,9 @@ CELERY: Final = Words(
         "task_always_eager": "write `forkq.testing.inline()` in the tests",
         "task_eager_propagates": "write `forkq.testing.inline()` in the tests",
         "task_serializer": "leave it out: arguments are JSON",
-        "result_serializer": _NO_RESULTS,
+        "result_serializer": _RESULTS,
         "accept_content": "leave it out: arguments are JSON",
-        "task_ignore_result": "leave it out: forkq stores no results",
+        "task_ignore_result": "leave it out: without `result_ttl` forkq keeps none",
         "task_track_started": "leave it out: `forkq running` shows what runs",
         "task_default_rate_limit": "write `[rates]`, for each queue",
         "task_annotations": "write the options at each job",

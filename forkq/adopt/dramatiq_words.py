@@ -6,7 +6,9 @@ from typing import Final
 
 from .words import Words
 
-_NO_RESULTS: Final = "forkq stores no results: write the result into your own table or key"
+_RESULTS: Final = (
+    "write `result_ttl=SECONDS` at the job, and `J.result(jid, timeout=SECONDS)` (docs/results.md)"
+)
 _NO_WORKFLOWS: Final = (
     "forkq has no workflows: the last job pushes the next one (docs/not-included.md)"
 )
@@ -22,8 +24,8 @@ _OPTIONS: Final = {
     "time_limit": "write `timeout=SECONDS` (it was milliseconds); the default is no limit",
     "max_age": "no such thing: check the age in the job (docs/not-included.md)",
     "notify_shutdown": "leave it out: `forkq.Shutdown` is raised at the end of the time-out",
-    "store_results": _NO_RESULTS,
-    "result_ttl": _NO_RESULTS,
+    "store_results": _RESULTS,
+    "result_ttl": _RESULTS,
     "on_success": "push the next job, as the last step of this one",
     "on_failure": "write `@forkq.on_error`, or a `retries_exhausted` hook",
     "pipe_ignore": _NO_WORKFLOWS,
@@ -69,7 +71,7 @@ DRAMATIQ: Final = Words(
         "Message": 'write `forkq.configure().push({"class": ..., "args": [...]})`',
         "Middleware": "write functions in `forkq.middleware.server` and `.client`",
         "CurrentMessage": "write `forkq.current_job()`",
-        "Results": _NO_RESULTS,
+        "Results": _RESULTS,
         "Retry": "raise any exception; a delay: `backoff=`",
         "TimeLimitExceeded": "write `forkq.TimeLimit`; it is no `Exception`",
         "Shutdown": "write `forkq.Shutdown`, or ask `forkq.stopping()`",
@@ -81,11 +83,11 @@ DRAMATIQ: Final = Words(
         "PeriodiqMiddleware": "leave it out: the clock runs periodic jobs",
     },
     results={
-        "get_result": _NO_RESULTS,
+        "get_result": _RESULTS,
         "message_id": "a push returns the jid itself, a string",
     },
     settings={
         "dramatiq_broker": "write `FORKQ` in Django's settings (docs/django.md)",
-        "dramatiq_result_backend": _NO_RESULTS,
+        "dramatiq_result_backend": _RESULTS,
     },
 )

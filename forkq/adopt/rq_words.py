@@ -7,11 +7,13 @@ from typing import Final
 from .words import Words
 
 _PUSH: Final = "decorate the function with `@forkq.job` and write `f.perform_async(...)`"
-_NO_RESULTS: Final = "forkq stores no results: write the result into your own table or key"
+_RESULTS: Final = (
+    "write `result_ttl=SECONDS` at the job, and `J.result(jid, timeout=SECONDS)` (docs/results.md)"
+)
 _EVERY: Final = 'write `@forkq.every("CRON", tz=...)` on the job, or `[[cron]]` in forkq.toml'
 _OPTIONS: Final = {
     "timeout": "write `timeout=SECONDS`; forkq has no limit of its own (RQ: 180 s)",
-    "result_ttl": _NO_RESULTS,
+    "result_ttl": _RESULTS,
     "ttl": "no such thing: check the age in the job (docs/not-included.md)",
     "failure_ttl": "write `dead_days` under `[forkq]`, for all jobs",
     "depends_on": "the first job pushes the next one, as its last step",
@@ -60,7 +62,7 @@ RQ: Final = Words(
         "Retry": _OPTIONS["retry"],
         "Repeat": _EVERY,
         "Callback": "write a hook, or call the function in the job",
-        "Job": "to find a job: `forkq.api.find(jid)`; there is no object of a job with a result",
+        "Job": "to find a job: `forkq.api.find(jid)`; its result: `forkq.result(jid)`",
         "get_current_job": "write `forkq.current_job()`",
         "get_queue": "write `queue=` at each job",
         "get_scheduler": _EVERY,
@@ -72,7 +74,7 @@ RQ: Final = Words(
         "FailedJobRegistry": "write `forkq.api.DeadSet()`; on the command line `forkq dead`",
         "StartedJobRegistry": "write `forkq.api.running()`",
         "ScheduledJobRegistry": "`forkq stats` counts it; one job: `forkq.api.find(jid)`",
-        "FinishedJobRegistry": _NO_RESULTS,
+        "FinishedJobRegistry": _RESULTS,
         "JobTimeoutException": "write `forkq.TimeLimit`; it is no `Exception`",
         "send_stop_job_command": "write `forkq.cancel(jid, force=True)` (docs/cancelling.md)",
     },
@@ -85,7 +87,7 @@ RQ: Final = Words(
         "id": "a push returns the jid itself, a string",
         "refresh": "leave it out: each question asks Redis",
         "exc_info": "write `forkq.api.find(jid)`; it has the error",
-        **dict.fromkeys(("result", "return_value", "latest_result", "results"), _NO_RESULTS),
+        **dict.fromkeys(("result", "return_value", "latest_result", "results"), _RESULTS),
         **dict.fromkeys(
             ("get_status", "is_finished", "is_failed", "is_started", "is_queued", "get_position"),
             "write `forkq.is_alive(jid)`, or `forkq.api.find(jid)`: where it is",

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ..features.results.parts import (
+    FAILED,
+    LONGEST_MESSAGE,
+    RESULT_TTL,
+    RETURNED,
+    Failure,
+    returned,
+)
 from ..registry import JobSpec
 from ..wire.lease import UnitOfWork
 from ..wire.marks import KEY, needs_in
 from ..wire.payload import Payload
+from ..wire.printable import class_name, message
 
 if TYPE_CHECKING:
     from .time_limits import TimedJob
@@ -27,6 +36,7 @@ class JobRun:
     ``problems``: errors in the app's own hooks, each with a line on what it changes.
     ``settled``: acknowledged, retried, buried, or left to the stop.
     ``time_limit``: when the job must have ended; None if it has no limit.
+    ``returned``: what a marked job has returned, unless it is None; other jobs have none.
     """
 
     __slots__ = (
@@ -38,11 +48,14 @@ class JobRun:
         "marks",
         "performing",
         "problems",
+        "returned",
         "settled",
         "shown_class",
         "time_limit",
         "unit",
     )
+
+    returned: Any
 
     def __init__(self, unit: UnitOfWork, consumer: object = None) -> None:
         self.unit = unit
@@ -72,6 +85,19 @@ class JobRun:
         self.marks = job[KEY]
         self.unit.payload = payload
         self._mark()
+
+    def note_returned(self) -> None:
+        """Has the end of a job that is done know what the job has returned, if that is kept."""
+        marked = self.unit.marked
+        if marked is not None and RESULT_TTL in needs_in(self.marks):
+            marked[RETURNED] = returned(getattr(self, "returned", None))
+
+    def note_failed(self, error: BaseException) -> None:
+        """Has the end of a job that has failed know with which ``error``."""
+        marked = self.unit.marked
+        if marked is not None and RESULT_TTL in needs_in(self.marks):
+            said = message(error, LONGEST_MESSAGE)
+            marked[FAILED] = Failure(class_name(type(error)), said)
 
     def _mark(self) -> None:
         """Notes what the features of the job must know at its end."""

@@ -237,7 +237,7 @@ class JobWay:
         args = arguments_of(spec, view.payload)
         perform = spec.make(view)
         run.performing = spec
-        await perform(*args)
+        run.returned = await perform(*args)
         run.performing = None
 
     # After the run
@@ -264,6 +264,8 @@ class JobWay:
     def settle(self, run: JobRun, error: BaseException | None) -> None:
         """Ends a job whose run, or whose way to it, has come to ``error``."""
         if error is None:
+            if run.marks is not None:
+                run.note_returned()
             ends = self._fetcher if run.marks is None else self._settler
             run.elapsed = ends.done(run.unit)  # sent with the next fetch
             run.settled = True
@@ -287,6 +289,7 @@ class JobWay:
 
     def _fail(self, run: JobRun, error: BaseException) -> None:
         decision = decide(run.unit, run.performing, error, run.add_problem)
+        run.note_failed(error)
         leases, until = self._leases, _until(decision)
         if registry.error_handlers or registry.death_handlers:
             # They may be slow: no job is fetched for this processor.
@@ -314,6 +317,8 @@ class JobWay:
         if isinstance(decision, SnoozedTooLong):
             self._fail(run, decision)
             return
+        if isinstance(said, Discard):
+            run.note_failed(said)
         if isinstance(decision, Snoozed):
             self._settler.retry(run.unit, decision, until="queued")
         else:

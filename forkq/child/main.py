@@ -20,7 +20,7 @@ from .. import default_client, registry
 from ..config.capsule import Capsule
 from ..config.config import Config
 from ..errors import ForkqError
-from ..process_state import announce_stopping, set_leader_until
+from ..process_state import announce_stopping, note_served, set_leader_until
 from ..runtime import log
 from ..runtime.app_frames import app_traceback
 from ..runtime.app_loader import is_lasting, load_app
@@ -108,6 +108,7 @@ def boot(config: Config, assignment: Assignment, term_fd: int, orders: PipeReade
     assert assignment.capsule is not None
     if assignment.number <= 1 and assignment.capsule.name == config.capsules[0].name:
         _warn_of_unserved_queues(config)
+    note_served(assignment.capsule.queue_names)
     child = Child(config, assignment, assignment.capsule, term_fd, orders, lifecycle)
     lifecycle.boot()
     log.respect_app(takeover=config.log.takeover)

@@ -164,13 +164,17 @@ class Processor:
         perform = spec.make(view)
         run.performing = spec
         made = perform(*args)
-        if made is not None and (spec.is_async or isinstance(made, CoroutineType)):
-            self._await(run, made, view)
+        if made is not None:
+            if spec.is_async or isinstance(made, CoroutineType):
+                made = self._await(run, made, view)
+            if run.marks is not None:
+                run.returned = made
         run.performing = None
 
-    def _await(self, run: JobRun, coroutine: Awaitable[Any], view: CurrentJob) -> None:
-        """Runs the coroutine of a job in the child's loop. This thread waits for its end; meanwhile
-        an interrupt goes to the coroutine. Raises what that raises."""
+    def _await(self, run: JobRun, coroutine: Awaitable[Any], view: CurrentJob) -> Any:
+        """Runs the coroutine of a job in the child's loop, and returns what that returns. This
+        thread waits for its end; meanwhile an interrupt goes to the coroutine. Raises what that
+        raises."""
         ended = threading.Lock()
         ended.acquire()
         task = JobTask(coroutine, view, run.unit.sequence, lambda _: ended.release())
@@ -187,3 +191,4 @@ class Processor:
         run.note_heard(heard=task.was_interrupted)
         if (error := task.outcome) is not None:
             raise error
+        return task.result

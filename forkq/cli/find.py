@@ -13,11 +13,13 @@ import click
 from .. import api
 from ..api import JobEntry, WorkSet
 from ..api.features.locks import UniqueLock, lock_with_newest
+from ..api.features.results import job_result
 from ..api.find import Cancellation, entry_is_being_cancelled
 from ..api.life import crash_of
 from ..api.masks import published_names
 from ..errors import ForkqError, MalformedPayload, ServerUnavailable, nearest
 from ..screens.features.locks import facts_of, lock_text, without_locks
+from ..screens.features.results import result_object, result_text
 from ..screens.jobs import TIMES, as_object
 from ..screens.running import RUNNING, of_jobs, progress_text
 from ..screens.texts import timestamp
@@ -103,11 +105,15 @@ def find(jid: str, wants_json: bool, **flags: Any) -> int:
         print_job(place, wants_json=wants_json, with_args=False)
         return 0
     again, ended = ran_twice(jid, where), api.cancelled_at(jid, where)
+    result = job_result(jid, where)
     if wants_json:
         cancelled = {} if ended is None else {"cancelled_at": ended}
-        click.echo(as_json({"jid": jid, "location": None, **again, **cancelled}))
+        known = {} if result is None else {"result": result_object(result)}
+        click.echo(as_json({"jid": jid, "location": None, **again, **cancelled, **known}))
         return 1
     reason = why_nowhere(jid) if ended is None else f"it was cancelled, at {timestamp(ended)}"
+    if ended is None and result is not None and result.outcome:
+        reason = f"it is {result_text(result)}"
     echo(f"{shown_name(jid)} is nowhere: {reason}")
     for found in again.values():
         echo(f"it ran on two hosts: {ran_twice_text(found)}")

@@ -58,6 +58,7 @@ _COMMANDS = {
     "classes": "classes",
     "unique": "features.unique",
     "batches": "features.batches",
+    "result": "features.results",
     "jobs": "jobs",
     "retries": "jobs",
     "dead": "jobs",
@@ -81,8 +82,9 @@ _OF_UNIX = frozenset({"start", "tree", "doctor", "first_steps", "web", "top"})
 _GROUPS = {
     "Run": ("init", "start", "quiet", "stop", "restart", "status", "push", "shell", "demo"),
     "Look": (
-        *("stats", "running", "stuck", "find", "processes", "queues", "jobs", "retries", "dead"),
-        *("scheduled", "classes", "unique", "batches", "shards", "doctor", "top", "web", "metrics"),
+        *("stats", "running", "stuck", "find", "result", "processes", "queues", "jobs", "retries"),
+        *("dead", "scheduled", "classes", "unique", "batches", "shards", "doctor", "top", "web"),
+        "metrics",
     ),
     "Act": ("retry", "cancel", "undo", "pause", "resume", "limits", "cron", "mark-deploy"),
     "Configure": ("config", "adopt", "version"),

@@ -53,6 +53,7 @@ from .cron.enqueue import CronEnqueuer
 from .cron.services import RunningServices
 from .doubted_locks import DoubtedLocks
 from .due_jobs import DueJobMover
+from .ended_results import EndedResults
 from .expired_jobs import ExpiredJobs
 from .held_classes import ClassReturns, HeldClassWatch
 from .leader import LeaderLease
@@ -119,17 +120,15 @@ class Clock:
         self._dead_set = DeadSetLimits(keys, config.dead_max, config.dead_days)
         recovery = Recovery(self._dead_set)
         self._sweep = Sweep(keys, connection, recovery, self._log, on_step=self._beat)
-        self._lease = LeaderLease(
-            self._assignment.identity, keys, connection, self._report_lease, self._log
-        )
+        identity = self._assignment.identity
+        self._lease = LeaderLease(identity, keys, connection, self._report_lease, self._log)
         service = service_name(config.tag, config.app)
         self._services = RunningServices(keys, connection, service, self._log)
         self._enqueuer = CronEnqueuer(
             keys, connection, self._services, self._log, expire=config.expire
         )
-        self._cron_task = ScheduledTask(
-            "periodic jobs", self._enqueuer, (keys.cron, keys.cron_paused), self._redis
-        )
+        periodic = (keys.cron, keys.cron_paused)
+        self._cron_task = ScheduledTask("periodic jobs", self._enqueuer, periodic, self._redis)
         watch = SuspectWatch(keys, connection, config.capsules_here, self._report_suspects)
         held = HeldClassWatch(keys, connection, self._report_held_classes)
         self._watches = (
@@ -152,6 +151,7 @@ class Clock:
             self._shared_task("cancelled jobs", cancelled, keys.cancelled),
             self._shared_task("doubted locks", doubted, keys.doubted),
             ScheduledTask("batches that stand still", standing, (keys.batches,), self._redis),
+            self._shared_task("results", EndedResults(keys, connection), keys.results_ended),
         )
 
     def _shared_task(self, name: str, work: Work, key: str) -> ScheduledTask:

@@ -19,6 +19,7 @@ from ..wire.keys import Keys
 _IDENTITY: Final = "conformance:1:0123456789ab"
 _OWNER: Final = f"{_IDENTITY}/"
 _SOLO: Final = "conformance:1:0123456789ab:solo1/"
+_NO_RESULT: Final = ("", "", 0)  # what push.lua is told of it
 _CLASS: Final = "Conformance"
 _JID: Final = "{:024x}".format
 # Seconds for which a script is asked to keep something.
@@ -184,7 +185,7 @@ class _Story:
         keys, queue, (index, ends) = self._keys, self._keys.queue("e"), self._marked
         payload = b'{"class":"%s","forkq":{"needs":{"expires_at":\x01}}}' % _CLASS.encode()
         shared = [keys.queues, keys.schedule, index, ends]
-        over = [1, 5, "e", -_AHEAD, "+inf", *[""] * 8, payload]
+        over = [1, 5, "e", -_AHEAD, "+inf", *[""] * 9, 0, "", payload]
         yield Trial(Call(scripts.PUSH, [*shared, queue], over), 1)
         yield Trial(("ZRANGE", index, 0, 0, "WITHSCORES"), self._is_an_hour_ago)
         looked = Call(scripts.EXPIRED_JOBS, [queue, ends], [0, 10, _MUCH])
@@ -196,16 +197,18 @@ class _Story:
         yield Trial(Call(scripts.END, leased, [f"{_OWNER}1", "expired", _CLASS, 1]), 1)
         yield Trial(("HGET", ends, f"{_CLASS}|expired"), b"2")
         lock = keys.unique("d")
-        one = [1, 5, "e", "", "+inf", 5, _CLASS, _KEPT, "p", *[""] * 4, payload]
+        one = [1, 5, "e", "", "+inf", 5, _CLASS, _KEPT, "p", *[""] * 3, *_NO_RESULT, "", payload]
         taken, again = [*one, _JID(1)], [*one, _JID(2)]
         names = [*shared, queue, lock, keys.doubted]
         yield Trial(Call(scripts.PUSH, names, [*taken, *again]), [1, 1, _JID(1).encode()])
         yield from self._doubted(names, again)
-        known = [1, 5, "e", "", "", "", _CLASS, "", "", 5, "", "", "", payload, _JID(3)]
+        known = [1, 5, "e", *[""] * 3, _CLASS, "", "", 5, "", "", *_NO_RESULT, "", payload]
+        known.append(_JID(3))
         once = [*shared, queue, keys.pushed(_JID(3))]
         yield Trial(Call(scripts.PUSH, once, known), 1)
         yield Trial(Call(scripts.PUSH, once, known), [1, 2])
-        slow = [2, 5, "e", "", "", "", _CLASS, *[""] * 5, 5, 1, 1000 * _KEPT, payload, payload]
+        rate = [5, 1, 1000 * _KEPT]
+        slow = [2, 5, "e", "", "", "", _CLASS, *[""] * 5, *_NO_RESULT, *rate, payload, payload]
         windows = [*shared, queue, keys.window("d"), keys.window("d")]
         yield Trial(Call(scripts.PUSH, windows, slow), [1, 1, b""])
         frees = f'[1, ["unlock", 2, "{_JID(2)}"]]'
@@ -213,6 +216,7 @@ class _Story:
         yield Trial(("HGET", lock, "jid"), None)
         yield from self._newest(payload)
         yield from self._batched()
+        yield from self._answered()
         yield from self._debounced()
 
     def _newest(self, payload: bytes) -> Iterator[Trial]:
@@ -220,8 +224,8 @@ class _Story:
         keys = self._keys
         [lock, *others] = keys.of_ticket("n", "e")
         shared = [keys.queues, keys.schedule, keys.retry, keys.marked, self._marked[1]]
-        names = [*shared, keys.tickets, keys.doubted, keys.queue("e"), lock]
-        pushes = [(9, "e", "", 0, payload, _JID(n), _CLASS, _KEPT, 0) for n in (1, 2)]
+        names = [*shared, keys.tickets, keys.doubted, keys.results_ended, keys.queue("e"), lock]
+        pushes = [(10, "e", "", 0, payload, _JID(n), _CLASS, _KEPT, 0, "", 0) for n in (1, 2)]
         yield Trial(Call(scripts.PUSH_NEWEST, names, [*pushes[0], *pushes[1]]), [1, 1, 1])
         yield Trial(("HSET", keys.inflight("e"), f"{_OWNER}3", payload), 1)
         started = [f"{_OWNER}3", _JID(1), _CLASS, _KEPT * 1000, "e", 1]
@@ -236,8 +240,10 @@ class _Story:
         """The second push of a debounced job takes the place of the first, and waits for more."""
         keys, ends, lock = self._keys, self._marked[1], self._keys.unique("b")
         rows = [(_THIRD, _JID(3)), (_FOURTH, _JID(4))]
-        pushes = [each for row in rows for each in (*row, _CLASS, _AHEAD, 2 * _AHEAD, 0, "")]
-        names = [keys.schedule, ends, lock, lock]
+        pushes = [
+            each for row in rows for each in (*row, _CLASS, _AHEAD, 2 * _AHEAD, 0, "", "", "", 0)
+        ]
+        names = [keys.schedule, ends, keys.results_ended, lock, lock]
         yield Trial(Call(scripts.PUSH_DEBOUNCED, names, pushes), [1, 1, 1])
         yield Trial(("ZREM", keys.schedule, _THIRD, _FOURTH), 1)
         yield Trial(("HGET", lock, "member"), _FOURTH)
@@ -293,6 +299,17 @@ class _Story:
         yield Trial(closed, 0)
         yield Trial(("DEL", keys.queue("c"), keys.cancelled), 2)
 
+    def _answered(self) -> Iterator[Trial]:
+        """A job with a result gives way to a newer one: its result is written."""
+        keys, result, note = self._keys, self._keys.result(_JID(1)), f"replaced {_JID(1)}"
+        waits = f'[1, ["result", 2, "waiting", {1000 * _KEPT}]]'
+        yield Trial(Call(scripts.EFFECTS_ALONE, [self._marked[1], result], [waits]), 1)
+        yield Trial(("RPUSH", keys.results_ended, note), 1)
+        written = [note, "waiting", "ended", 1000 * _KEPT]
+        yield Trial(Call(scripts.RESULTS_ENDED, [keys.results_ended, result], written), 1)
+        yield Trial(("GET", result), b"ended")
+        yield Trial(("DEL", result), 1)
+
     def _batched(self) -> Iterator[Trial]:
         """A member is pushed into a batch, and ends; the callback goes to the schedule."""
         keys = self._keys
@@ -300,7 +317,7 @@ class _Story:
         fields = ["calls", "f", "on_f", _SECOND]
         yield Trial(Call(scripts.BATCH_CHANGE, names, [1, "open", "", *fields]), b"open")
         payload = b'{"forkq":{"needs":{"batch":{"i":\x02}}}}'
-        pushed = [1, 5, "b", *[""] * 7, 6, "", "", payload]
+        pushed = [1, 5, "b", *[""] * 7, 6, "", *_NO_RESULT, "", payload]
         shared = [keys.queues, keys.schedule, self._marked[0], ends, keys.queue("b"), *names[:2]]
         pushed[4] = "+inf"
         yield Trial(Call(scripts.PUSH, shared, pushed), 1)

@@ -3,11 +3,10 @@ I/O. ``store/scripts/effects.lua`` carries them out, in the script that makes th
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from ..wire.payload import Payload
+from ..wire.payload import Payload, encode
 
 _LONGEST_NAME: Final = 200  # characters of the name of a class
 
@@ -20,6 +19,7 @@ _LONGEST_NAME: Final = 200  # characters of the name of a class
 # "forget": deletes its cursor. "keep": keeps that for longer.
 # "batch": a member of a batch has ended, or waits again; "batch_failing": it is retried;
 # "batch_called": a callback of a batch has ended, or waits again.
+# "result": writes its result, or the placeholder of that.
 # The arguments are those that the script says.
 Name: TypeAlias = Literal[
     "unlock",
@@ -37,6 +37,7 @@ Name: TypeAlias = Literal[
     "batch",
     "batch_failing",
     "batch_called",
+    "result",
 ]
 
 
@@ -64,7 +65,7 @@ def packed(effects: Sequence[Effect], keys: list[Any], totals: str) -> str:
         keys.append(effect.key)
         made.append([effect.name, len(keys), *effect.arguments])
         keys += effect.more
-    return json.dumps(made)
+    return encode(made).decode()
 
 
 def name_of(job: Payload) -> str:

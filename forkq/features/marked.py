@@ -22,6 +22,7 @@ from .effects import NONE, Effect, jid_of, name_of
 from .expire import parts as expire
 from .iterable import parts as iterable
 from .once import parts as once
+from .results import parts as results
 from .throttle import parts as throttles
 from .throttle.parts import Throttle
 from .unique import debounce, tickets
@@ -46,6 +47,7 @@ _VERSIONS: Final = {
     unique.UNIQUE: 2,
     iterable.CURSOR: iterable.VERSION,
     batches.BATCH: batches.VERSION,
+    results.RESULT_TTL: results.VERSION,
 }
 _OF_TICKETS: Final = 3  # of jobs of which at most one waits in its queue
 
@@ -56,7 +58,8 @@ class PushNeeds(NamedTuple):
     ``expires_at``: when they expire, if that is known. ``unique``: what their locks need.
     ``is_once``: whether a push of them may be sent again. ``throttle``: how often they are pushed
     at most. ``is_marked``: whether their payloads say that they need anything. ``name``: that of
-    their class, as people know it. ``batch``: the batch of which they become members."""
+    their class, as people know it. ``batch``: the batch of which they become members.
+    ``result_ttl``: for how many seconds their results are kept (0: they are not)."""
 
     expires_in: float = 0.0
     expires_at: float | None = None
@@ -66,6 +69,19 @@ class PushNeeds(NamedTuple):
     is_marked: bool = True
     name: str = ""
     batch: batches.PushedInto | None = None
+    result_ttl: float = 0.0
+
+    @property
+    def is_special(self) -> bool:
+        """Whether the push of a single one is put together anew each time."""
+        return self.gives_way or self.has_guard or self.result_ttl > 0
+
+    def placeholder(self, queue: str) -> tuple[str, int]:
+        """What stands in the place of the result of such a job in this queue, and for how many
+        milliseconds from its due time on; "" if its result is not kept."""
+        if not self.result_ttl:
+            return "", 0
+        return results.placeholder(self.name, queue, self.result_ttl), results.waits_for()
 
     @property
     def debounce(self) -> Debounce | None:
@@ -158,7 +174,7 @@ def plan(job: Payload, at: float | None, definition: Definition | None = None) -
     after = expire.promise(job["class"], top, needs, at)
     is_once, joins = once.ask(job["class"], needs), batches.ask(job, needs)
     throttled = throttles.ask(job, needs, definition)
-    asked = unique.ask(job, needs, definition)
+    asked, kept_for = unique.ask(job, needs, definition), results.ask(job["class"], needs)
     if at is not None and asked is not None and asked.unique.debounce is not None:
         raise InvalidJob(
             f"job {shown(job['class'])} is debounced, so a push of it has no time of its own "
@@ -168,7 +184,7 @@ def plan(job: Payload, at: float | None, definition: Definition | None = None) -
     if needs or is_once or throttled:
         moment = None if after else expire.promised_at(needs)
         found = PushNeeds(after, moment, asked and asked.unique, is_once, batch=joins)
-        found = found._replace(is_marked=bool(needs), name=name_of(job))
+        found = found._replace(is_marked=bool(needs), name=name_of(job), result_ttl=kept_for)
         if joins is not None and found.gives_way:
             raise batches.refusal(job)
         made = made._replace(needs=found)
@@ -237,7 +253,10 @@ def ticket_in(marked: Payload) -> Lock | None:
 def newest_cancelled(keys: Keys, job: Payload) -> tuple[Effect, ...]:
     """What ends a job as cancelled that waits in its lock, without an entry (tickets.py)."""
     lock = ticket_in(job)
-    return NONE if lock is None else (tickets.cancelled(keys, lock, _marked(job)),)
+    if lock is None:
+        return NONE
+    answered = results.effects(keys, needs_in(job.get(KEY)), "error", job, "cancelled", 0.0)
+    return (tickets.cancelled(keys, lock, _marked(job)), *answered)
 
 
 def start_call(
@@ -293,9 +312,9 @@ def effects(
         return NONE
     marked, fates = _marked(job)._replace(due_in=delay), BY_NAME[way]
     lock = unique.effects(keys, needs, fates, marked, together_with)
-    jid = jid_of(job)
-    cursor = iterable.effects(keys, needs, fates.cursor, jid, delay)
-    return (*lock, *cursor, *batches.effects(keys, needs, fates.batch, way, jid))
+    cursor = iterable.effects(keys, needs, fates.cursor, jid_of(job), delay)
+    answered = results.effects(keys, needs, fates.result, job, way, delay)
+    return (*lock, *cursor, *batches.effects(keys, needs, fates.batch, way, jid_of(job)), *answered)
 
 
 def effects_in(keys: Keys, payload: bytes, way: str, together_with: str = "") -> tuple[Effect, ...]:

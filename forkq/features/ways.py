@@ -7,6 +7,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from .batch.parts import Fate as BatchFate
 from .iterable.parts import Fate as CursorFate
+from .results.parts import Fate as ResultFate
 from .unique.debounce import Fate as DebounceFate
 from .unique.parts import Fate as LockFate
 
@@ -20,7 +21,8 @@ class Way(NamedTuple):
     """One way. ``by``: the processes and people that decide so. ``expiry``: what becomes of the
     moment at which the job expires; ``lock``: of the lock of a unique job; ``debounce``: of that
     of a debounced one; ``cursor``: of the cursor of an iterable one; ``batch``: what a member
-    of a batch is then. ``ends``: whether the job is over."""
+    of a batch is then; ``result``: what becomes of the result. ``ends``: whether the job is over.
+    """
 
     name: str
     by: tuple[Decider, ...]
@@ -29,14 +31,15 @@ class Way(NamedTuple):
     debounce: DebounceFate
     cursor: CursorFate
     batch: BatchFate
+    result: ResultFate
     ends: bool
 
 
 WAYS: Final = (
-    Way("done", ("child",), "gone", "freed", "freed", "deleted", "done", ends=True),
-    Way("due", ("clock", "person"), "kept", "kept", "freed", "kept", "waits", ends=False),
-    Way("retried", ("child",), "kept", "held", "kept", "held", "failing", ends=False),
-    Way("snoozed", ("child",), "kept", "held", "kept", "held", "waits", ends=False),
+    Way("done", ("child",), "gone", "freed", "freed", "deleted", "done", "value", ends=True),
+    Way("due", ("clock", "person"), "kept", "kept", "freed", "kept", "waits", "kept", ends=False),
+    Way("retried", ("child",), "kept", "held", "kept", "held", "failing", "none", ends=False),
+    Way("snoozed", ("child",), "kept", "held", "kept", "held", "waits", "none", ends=False),
     Way(
         "requeued",
         ("child", "master", "clock"),
@@ -45,6 +48,7 @@ WAYS: Final = (
         "kept",
         "kept",
         "waits",
+        "kept",
         ends=False,
     ),
     Way(
@@ -55,9 +59,20 @@ WAYS: Final = (
         "kept",
         "kept",
         "waits",
+        "kept",
         ends=False,
     ),
-    Way("left to a newer forkq", ("child",), "kept", "kept", "kept", "kept", "waits", ends=False),
+    Way(
+        "left to a newer forkq",
+        ("child",),
+        "kept",
+        "kept",
+        "kept",
+        "kept",
+        "waits",
+        "kept",
+        ends=False,
+    ),
     Way(
         "moved to another queue or shard",
         ("person",),
@@ -66,6 +81,7 @@ WAYS: Final = (
         "kept",
         "kept",
         "waits",
+        "kept",
         ends=False,
     ),
     Way(
@@ -76,10 +92,31 @@ WAYS: Final = (
         "freed",
         "held long",
         "dead",
+        "error",
         ends=True,
     ),
-    Way("dropped", ("child",), "gone", "freed", "freed", "deleted", "ended otherwise", ends=True),
-    Way("discarded", ("child",), "gone", "freed", "freed", "deleted", "ended otherwise", ends=True),
+    Way(
+        "dropped",
+        ("child",),
+        "gone",
+        "freed",
+        "freed",
+        "deleted",
+        "ended otherwise",
+        "error",
+        ends=True,
+    ),
+    Way(
+        "discarded",
+        ("child",),
+        "gone",
+        "freed",
+        "freed",
+        "deleted",
+        "ended otherwise",
+        "error",
+        ends=True,
+    ),
     Way(
         "expired",
         ("child", "clock"),
@@ -88,6 +125,7 @@ WAYS: Final = (
         "freed",
         "deleted",
         "ended otherwise",
+        "error",
         ends=True,
     ),
     Way(
@@ -98,6 +136,7 @@ WAYS: Final = (
         "freed",
         "deleted",
         "ended otherwise",
+        "error",
         ends=True,
     ),
     Way(
@@ -108,9 +147,20 @@ WAYS: Final = (
         "the newest job's",
         "deleted",
         "ended otherwise",
+        "replaced",
         ends=True,
     ),
-    Way("deleted", ("person",), "gone", "freed", "freed", "deleted", "ended otherwise", ends=True),
+    Way(
+        "deleted",
+        ("person",),
+        "gone",
+        "freed",
+        "freed",
+        "deleted",
+        "ended otherwise",
+        "error",
+        ends=True,
+    ),
     Way(
         "retried from the dead set",
         ("person",),
@@ -119,6 +169,7 @@ WAYS: Final = (
         "kept",
         "kept",
         "waits again",
+        "none",
         ends=False,
     ),
     Way(
@@ -129,6 +180,7 @@ WAYS: Final = (
         "taken again",
         "kept",
         "waits again",
+        "none",
         ends=False,
     ),
     Way(
@@ -139,6 +191,7 @@ WAYS: Final = (
         "by TTL",
         "by TTL",
         "found when it stands still",
+        "by TTL",
         ends=True,
     ),
 )

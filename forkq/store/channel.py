@@ -35,6 +35,7 @@ from .push_steps import Push, WaitingPush, packed_single
 from .redis_py import RawConnection, exceptions
 from .refusals import failure
 from .route import Access, EncodedJob, Wait
+from .watch.key_watch import KeyWatch, Waiter
 
 # Seconds between two tries to push while the slot of a cluster moves.
 _FIRST_PAUSE: Final = 0.01
@@ -60,6 +61,9 @@ class RedisChannel:
         self._keys = keys
         self._pool = RedisPool(**access._asdict(), size=size)
         self._loops = LoopConnections(partial(_connect, access), access.timeout)
+        self._watch = KeyWatch(
+            partial(RedisConnection, **access._asdict()), self._error_for_waiters
+        )
         self._confirms = True
 
     def push(
@@ -131,6 +135,18 @@ class RedisChannel:
         except RedisError as error:
             raise failure(error, self._url) from error
 
+    def watch(self, waiter: Waiter) -> None:
+        """Tells the waiter what stands in its key, now and after each change. All that wait share
+        one connection."""
+        self._watch.add(waiter)
+
+    def unwatch(self, waiter: Waiter) -> None:
+        """Tells the waiter no more. It takes no lock."""
+        self._watch.drop(waiter)
+
+    def _error_for_waiters(self, error: Exception) -> Exception:
+        return failure(error, self._url) if isinstance(error, RedisError) else error
+
     def _current(self, connection: RedisConnection) -> RedisConnection:
         """This connection to a node of a cluster, or another one if the slot has left that node.
 
@@ -156,6 +172,7 @@ class RedisChannel:
         """Closes the idle connections; those of loops when their pushes are over."""
         self._pool.close()
         self._loops.close()
+        self._watch.close()
 
     async def aclose(self) -> None:
         """Awaits the pushes of this loop that are under way, and closes its connections."""

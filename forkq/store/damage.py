@@ -18,7 +18,7 @@ _BELONGS: Final = tuple(
         (r"forkq:cron:runs:", "list"),
         (r"forkq:classes:deaths:", "zset"),
         (
-            r"forkq:cron:(origin|claim):|forkq:(place|host|task|web:message|pushed|ran_twice|went_back):",
+            r"forkq:cron:(origin|claim):|forkq:(place|host|task|web:message|pushed|result|ran_twice|went_back):",
             "string",
         ),
         (r"forkq:batch:[^:]*:ends$", "string"),
@@ -30,7 +30,7 @@ _BELONGS: Final = tuple(
             "hash",
         ),
         (r"forkq:(moves|arrived|cancelled)$", "hash"),
-        (r"\{queue:.*\}:(suspects|moving)$", "list"),
+        (r"forkq:results:ended$|\{queue:.*\}:(suspects|moving)$", "list"),
         (r"forkq:(cron:paused|classes:released|suspects)$", "set"),
         (r"forkq:(secret|leader|leader:left|stat:ran_twice)$", "string"),
         (r"\{queue:.*\}:(inflight|control|turn)$", "hash"),

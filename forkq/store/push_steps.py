@@ -250,7 +250,7 @@ def packed_single(keys: Keys, job: EncodedJob) -> Packed:
     if job.needs is None:
         return b"%b$%d\r\n%b\r\n" % (_beginning(keys.prefix, job.queue), len(payload), payload)
     needs = job.needs
-    if job.at is not None or needs.unique is None or needs.gives_way or needs.has_guard:
+    if job.at is not None or needs.unique is None or needs.is_special:
         [(command, _)] = _writes([job], keys)
         return pack([command])
     head, middle, tail = _around(keys.prefix, PUSH.sha, job.queue, needs)
@@ -350,6 +350,7 @@ def _add_group(
     if needs.batch is not None:
         batch = (len(names) + 1, needs.batch.argument)
         names += keys.of_members(needs.batch.bid)
+    results: int | str = ""
     each: list[Sequence[Any]] = [[job.payload for job in jobs]]
     if first.at is not None:
         each.append([job.at for job in jobs])
@@ -359,47 +360,67 @@ def _add_group(
     if first.lock:
         locks = len(names)
         names += [keys.unique(job.lock) for job in jobs]
+    if needs.result_ttl:
+        results = len(names)
+        names += [keys.result(job.jid) for job in jobs]
     if needs.is_once or first.lock:
         each.append([job.jid for job in jobs])
     if needs.throttle is not None:
         windows = (len(names), *needs.throttle)
         names += [keys.window(job.window) for job in jobs]
-    unique = needs.unique
-    lock = ("", "") if unique is None else (unique.seconds, unique.kind)
-    if needs.batch is not None and unique is not None and unique.kind == "p":
-        lock = (unique.seconds, "f")  # what is pushed later is no member
     arguments += (len(jobs), place, first.queue, needs.expires_in or "", needs.first)
-    arguments += (locks, needs.name, *lock, known, *batch, *windows)
+    arguments += (locks, needs.name, *_lock_of(needs), known, *batch)
+    arguments += (results, *needs.placeholder(first.queue), *windows)
     arguments += chain.from_iterable(zip(*each, strict=True))
+
+
+def _lock_of(needs: PushNeeds) -> tuple[object, object]:
+    """For how many seconds these jobs have their locks, and the letter of that for push.lua."""
+    unique = needs.unique
+    if unique is None:
+        return "", ""
+    if needs.batch is not None and unique.kind == "p":
+        return unique.seconds, "f"  # what is pushed later is no member
+    return unique.seconds, unique.kind
 
 
 def _write_of_newest(jobs: Sequence[EncodedJob], keys: Keys) -> Write:
     """The call of push_newest.lua that pushes these jobs."""
     names = [keys.queues, keys.schedule, keys.retry, keys.marked, keys.totals("ends")]
-    names += [keys.tickets, keys.doubted]
+    names += [keys.tickets, keys.doubted, keys.results_ended]
     arguments: list[Any] = []
     for job in jobs:
         needs, at = job.needs, "" if job.at is None else job.at
-        assert needs is not None
-        assert needs.unique is not None
+        assert needs is not None and needs.unique is not None  # noqa: PT018 - one fact
         names += (keys.queue(job.queue), keys.unique(job.lock))
         arguments += (len(names), job.queue, at, needs.expires_in or 0, job.payload, job.jid)
         arguments += (needs.name, needs.unique.seconds, int(needs.is_once))
-        names += [keys.pushed(job.jid)] if needs.is_once else []
+        arguments += needs.placeholder(job.queue)
+        names += _more_keys(job, keys)
     return Call(PUSH_NEWEST, names, arguments).command, [job.jid for job in jobs]
+
+
+def _more_keys(job: EncodedJob, keys: Keys) -> list[str]:
+    """The keys of a job's result, and of what is known of its jid, as far as it has them."""
+    assert job.needs is not None
+    result = [keys.result(job.jid)] if job.needs.result_ttl else []
+    return [*result, keys.pushed(job.jid)] if job.needs.is_once else result
 
 
 def _write_of_debounced(jobs: Sequence[EncodedJob], keys: Keys) -> Write:
     """The call of push_debounced.lua that pushes these jobs."""
-    names = [keys.schedule, keys.totals("ends"), *(keys.unique(job.lock) for job in jobs)]
+    names = [keys.schedule, keys.totals("ends"), keys.results_ended]
+    names += [keys.unique(job.lock) for job in jobs]
     arguments: list[Any] = []
     for job in jobs:
         assert job.needs is not None
         assert job.needs.debounce is not None
         arguments += (job.payload, job.jid, job.needs.name, *job.needs.debounce)
-        arguments += (job.needs.expires_in or 0, len(names) if job.needs.is_once else "")
-        if job.needs.is_once:
-            names.append(keys.pushed(job.jid))
+        result, place = bool(job.needs.result_ttl), len(names)
+        arguments += (job.needs.expires_in or 0, place + result if job.needs.is_once else "")
+        placeholder, waits = job.needs.placeholder(job.queue)
+        arguments += (place if result else "", placeholder, waits + 1000 * job.needs.debounce.most)
+        names += _more_keys(job, keys)
     return Call(PUSH_DEBOUNCED, names, arguments).command, [job.jid for job in jobs]
 
 

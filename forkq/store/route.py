@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..wire.password_source import PasswordSource
     from .channel import RedisChannel
     from .connection import RedisConnection
+    from .watch.key_watch import Waiter
 
 # The modules that forkq imports late, on first use.
 _LATE: Final = (
@@ -81,6 +82,10 @@ class Channel(Protocol):
     ) -> bool | None: ...
 
     def connection(self) -> AbstractContextManager[RedisConnection]: ...
+
+    def watch(self, waiter: Waiter) -> None: ...
+
+    def unwatch(self, waiter: Waiter) -> None: ...
 
 
 # Names the channel to a URL; None means Redis.

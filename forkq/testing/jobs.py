@@ -124,6 +124,7 @@ class RecordedJobs(Recorder):
         with self._lock:
             for each in (self._waiting, self.performed, self.dead, self.cancelled, self._given_up):
                 each.clear()
+            self.results.clear()
 
     def check(self) -> None:
         """Raises AssertionError if a job was given up for its errors since the last check."""

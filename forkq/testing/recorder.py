@@ -24,6 +24,7 @@ from .fake_connection import FakeConnection
 from .locks import Locks
 from .loops import in_loop_of_test
 from .recorded_job import RecordedJob
+from .results import RecordedResults
 
 
 class Recorder:
@@ -37,6 +38,8 @@ class Recorder:
         self.locks = Locks()
         self._batches = FakeBatches(self._add_callback)
         self._callbacks: list[RecordedJob] = []  # to be performed at once
+        self.results = RecordedResults()
+        self.watch, self.unwatch = self.results.tell, self.results.forget
         self.cursors: dict[str, Iteration] = {}  # of iterable jobs, by jid
         self._given_up: list[tuple[RecordedJob, BaseException]] = []
         self._running: list[str] = []  # the locks of the jobs that run inline
@@ -90,6 +93,8 @@ class Recorder:
     def _taken(self, jobs: Sequence[EncodedJob], duplicates: dict[str, str]) -> list[RecordedJob]:
         at = now()
         kept = [job for job in jobs if self.locks.take(job, at, duplicates)]
+        for each in kept:
+            self.results.await_job(each)
         return [self._recorded(job, at) for job in kept]
 
     def _recorded(self, job: EncodedJob, at: float) -> RecordedJob:
@@ -142,8 +147,9 @@ class Recorder:
         self.cancelled += ended
 
     def leave(self, marked: Payload | None, way: str) -> None:
-        """Does with the lock and the batch of a job what the table says of this way."""
+        """Does with what the features of a job have what the table says of this way."""
         self.locks.leave(marked, way)
+        self.results.end(marked, way)
         self._batches.end(marked, way)
 
     def change_batch(self, keys: Sequence[str], arguments: Sequence[Any]) -> bytes:
@@ -173,6 +179,8 @@ class Recorder:
         waits, or that is debounced."""
         with self._lock:
             before = self._waiting_like(job)
+            if before is not None:
+                self.results.end(self._waiting[before].payload, "replaced")
             if before is not None and self._waiting[before].at is None and job.at is None:
                 self._waiting[before] = job
                 return

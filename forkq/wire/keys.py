@@ -75,6 +75,7 @@ class Keys(msgspec.Struct, frozen=True):
         """The keys that do not belong to one queue, process or day."""
         sets = [self.queues, self.schedule, self.retry, self.dead, self.processes, self.paused]
         sets += [self.suspected, self.marked, self.tickets, self.batches]
+        sets.append(self.results_ended)
         sets += [self.doubted, self.cancelled, self.cancelled_lately]
         counts = [self.stat("processed"), self.stat("failed"), self.ran_twice]
         cron = [self.cron, self.cron_paused, self.cron_last, self.cron_pending]
@@ -175,6 +176,17 @@ class Keys(msgspec.Struct, frozen=True):
         keys = [key for each in (bid, *above) for key in self.of_members(each)]
         return [*keys, self.schedule, self.batches]
 
+    def result(self, jid: str) -> str:
+        """String, expiring: how that job has ended, and what it has returned, or a placeholder
+        until then, as JSON (features/results/parts.py)."""
+        return f"{self.prefix}forkq:result:{jid}"
+
+    @property
+    def results_ended(self) -> str:
+        """List: ``OUTCOME JID`` of each job with a result that a script has ended which could not
+        know the key of that result. The leader writes it (clock/ended_results.py)."""
+        return f"{self.prefix}forkq:results:ended"
+
     @property
     def doubted(self) -> str:
         """Hash, expiring: digest of a lock -> ``AT PAYLOAD``, the newest push that has met that
@@ -191,7 +203,8 @@ class Keys(msgspec.Struct, frozen=True):
     def of_ticket(self, digest: str, queue: str) -> list[str]:
         """The lock of a job of which at most one waits, and all that changes with it."""
         sets = [self.tickets, self.schedule, self.retry, self.totals("ends"), self.queues]
-        return [self.unique(digest), *sets, self.marked, self.queue(queue)]
+        rest = [self.marked, self.queue(queue), self.results_ended]
+        return [self.unique(digest), *sets, *rest]
 
     @property
     def cancelled(self) -> str:

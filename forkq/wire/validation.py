@@ -92,6 +92,15 @@ def _is_tags(value: object) -> bool:
     return isinstance(value, list | tuple) and {str}.issuperset(map(type, value))
 
 
+def _a_time(bounds: str) -> Values:
+    """Values in seconds, or a timedelta, which is stored as seconds."""
+    return Values(
+        lambda value: _is_seconds(in_seconds(value)),
+        f"a number of seconds {bounds}, or a timedelta",
+        lambda value: float(in_seconds(value)),
+    )
+
+
 _TEXT: Final = Values(lambda value: type(value) is str and value != "", "a non-empty string")
 _QUEUE: Final = Values(is_queue, QUEUE_NAME)
 _FLAG: Final = Values(lambda value: type(value) is bool, "True or False")
@@ -101,26 +110,10 @@ _LIMIT: Final = Values(
     lambda value: value is None or _is_seconds(value),
     "a number of seconds from 0 (no limit) to 1e9",
 )
-_EXPIRY: Final = Values(
-    lambda value: _is_seconds(in_seconds(value)),
-    "a number of seconds from 0 (no expiry) to 1e9, or a timedelta",
-    lambda value: float(in_seconds(value)),
-)
-_LOCKED_FOR: Final = Values(
-    lambda value: _is_seconds(in_seconds(value)),
-    "a number of seconds from 0 (not unique) to 1e9, or a timedelta",
-    lambda value: float(in_seconds(value)),
-)
-_QUIET: Final = Values(
-    lambda value: _is_seconds(in_seconds(value)),
-    "a number of seconds from 0 (not debounced) to 1e9, or a timedelta",
-    lambda value: float(in_seconds(value)),
-)
-_LONGEST_QUIET: Final = Values(
-    lambda value: _is_seconds(in_seconds(value)),
-    "a number of seconds up to 1e9, or a timedelta",
-    lambda value: float(in_seconds(value)),
-)
+_EXPIRY: Final = _a_time("from 0 (no expiry) to 1e9")
+_LOCKED_FOR: Final = _a_time("from 0 (not unique) to 1e9")
+_QUIET: Final = _a_time("from 0 (not debounced) to 1e9")
+_LONGEST_QUIET: Final = _a_time("up to 1e9")
 _UNTIL: Final = Values(
     lambda value: value in ("end", "start", "expiry"), "one of end, start, expiry"
 )
@@ -136,6 +129,7 @@ _THROTTLE: Final = Values(
     _is_throttle,
     f'a rate like "3/minute", "5/second" or "10/30s", of at most {MOST_IN_WINDOW:,}, or None',
 )
+_RESULT: Final = _a_time("from 0 (no result) to 1e9")
 _CRASHES: Final = Values(
     lambda value: type(value) is int and 1 <= value <= MOST_CRASHES,
     f"a whole number from 1 to {MOST_CRASHES}",
@@ -249,6 +243,10 @@ class JobOptions(TypedDict, total=False):
         "Whether a second push of its jid within a day pushes nothing ([once](unique.md#once)).",
         "`False`", _FLAG, "forkq.needs.once",
     )]
+    result_ttl: Annotated[float | timedelta, Option(
+        "Seconds, or a timedelta, for which its [result](results.md) is kept; 0: it is not.",
+        "none", _RESULT, "forkq.needs.result_ttl",
+    )]
     secret: Annotated[bool, Option(
         "Whether `forkq.api`, and the pages and commands that use it, show `***` for each "
         "argument.",
@@ -316,7 +314,7 @@ def check_args(job: Payload, strict: StrictArgs) -> None:
     if strict == "off" or _SIMPLE.issuperset(map(type, job["args"])):
         return
     try:
-        problem = _first_foreign_value(job["args"])
+        problem = first_foreign_value(job["args"])
     except RecursionError:
         problem = _TOO_DEEP
     if problem is None:
@@ -473,28 +471,30 @@ def _wrong(job: str, key: str, found: Any, expected: str) -> InvalidJob:
     return InvalidJob(f"job {job!r}: `{key}` is {shown(found)}; pass {expected}")
 
 
-def _first_foreign_value(value: Any, path: str = "args", left: int = DEEPEST) -> str | None:
-    """Why a job would not get ``value`` as it was pushed, or None if it would. It may have ``left``
-    more levels."""
+def first_foreign_value(
+    value: Any, path: str = "args", left: int = DEEPEST, lists: tuple[type, ...] = (list,)
+) -> str | None:
+    """Why ``value`` would not be the same after JSON, or None if it would. It may have ``left``
+    more levels. ``lists``: what becomes a list."""
     kind = type(value)
     if kind is str or kind is int or kind is bool or value is None:
         return None
     if kind is float:
         return None if math.isfinite(value) else f"{path} is {value}; JSON has no such number"
-    if kind is list:
-        return _first_foreign(((f"{path}[{i}]", item) for i, item in enumerate(value)), left)
     if kind is dict:
         odd = next((key for key in value if type(key) is not str), None)
         if odd is not None:
             return f"{path} has the key {shown(odd)} ({type(odd).__name__}); pass a string as key"
-        return _first_foreign(((f"{path}[{key!r}]", item) for key, item in value.items()), left)
+    if kind is dict or kind in lists:
+        pairs = value.items() if kind is dict else enumerate(value)
+        return _first_foreign(((f"{path}[{at!r}]", item) for at, item in pairs), left, lists)
     return f"{path} is {a_type(kind)}, which JSON does not know; {what_to_pass(value)}"
 
 
-def _first_foreign(items: Any, left: int) -> str | None:
+def _first_foreign(items: Any, left: int, lists: tuple[type, ...]) -> str | None:
     if left == 0:
         return _TOO_DEEP
     for path, item in items:  # no generator around the call: it would double the depth of the stack
-        if problem := _first_foreign_value(item, path, left - 1):
+        if problem := first_foreign_value(item, path, left - 1, lists):
             return problem
     return None

@@ -40,6 +40,7 @@ ENDS = KEYS.totals("ends")
 QUEUE = "queue:default"
 INFLIGHT = "{queue:default}:inflight"
 HELD_FOR = 300.0
+MORE: dict[str, Any] = {}  # what all jobs of a test need beside their lock
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +62,7 @@ def payload(
     *, jid: str = "m1", name: str = "Unique", until: str = "end", expires_at: float = 0, **more: Any
 ) -> bytes:
     needs: dict[str, Any] = {"unique": {"lock": "d1", "for": HELD_FOR, "until": until}}
-    needs["batch"] = {"bid": "b1", "i": 2}
+    needs |= {"batch": {"bid": "b1", "i": 2}, **MORE}
     if expires_at:
         needs["expires_at"] = expires_at
     made = {"class": name, "args": [1], "queue": "default", "jid": jid}
@@ -97,7 +98,7 @@ def by_child(make: Callable[[Ends, UnitOfWork], Any]) -> Callable[[Redis, RedisC
         leased(redis, raw)
         call = make(Ends(IDENTITY, KEYS, DeadSetLimits(KEYS)), unit(raw)).call()
         reply = connection.script(call.script, call.keys, call.arguments)
-        damaged = [LOCK.encode(), BATCH.encode()]
+        damaged = [LOCK.encode(), BATCH.encode(), KEYS.result("m1").encode()]
         assert reply in (1, *([1, key] for key in damaged))
         again = connection.script(call.script, call.keys, call.arguments)
         assert again == 0  # sent again after a lost reply: the lease is gone

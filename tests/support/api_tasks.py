@@ -290,6 +290,46 @@ entry.delete()
 """,
     ),
     Task(
+        "Wait for results",
+        (
+            *("forkq.result", "forkq.aresult", "forkq.ResultUnknown", "forkq.ResultNotKept"),
+            *("forkq.ResultTooLarge", "forkq.JobFailed", "forkq.JobCancelled", "forkq.JobExpired"),
+        ),
+        """\
+import asyncio
+
+import forkq
+
+
+@forkq.job(result_ttl=60)
+def total(prices: list[int]) -> int:
+    return sum(prices)
+
+
+def look(jid: str) -> object:
+    try:
+        return total.result(jid, timeout=0)  # forkq.result knows jobs of any class
+    except TimeoutError:
+        return "it waits or runs"
+    except (forkq.JobCancelled, forkq.JobExpired) as error:
+        return f"it was not run: {error}"
+    except forkq.JobFailed as error:
+        return f"{error.outcome}: {error.error_class} {error.error_message}"
+    except forkq.ResultTooLarge:
+        return "it is done, and has returned too much"
+    except forkq.ResultNotKept as error:
+        return f"it is done, and has returned what JSON does not have: {error}"
+
+
+assert look(total.perform_async([1, 2])) == "it waits or runs"
+for call in (forkq.result, lambda jid: asyncio.run(forkq.aresult(jid))):
+    try:
+        call("no such job")
+    except forkq.ResultUnknown:
+        print("unknown, or its result has expired")
+""",
+    ),
+    Task(
         "Cancel jobs",
         (
             *("forkq.cancel", "forkq.Cancelled", "forkq.api.cancel", "forkq.api.cancel_class"),

@@ -116,6 +116,7 @@ KINDS: Final = (
     ),
     Kind("`debounce=5`", _pushed(debounce=5), _LATER),
     Kind("`once=True`, for a day", _pushed(once=True), _WAITS),
+    Kind("`result_ttl=60`, until it has ended", _pushed(result_ttl=60), _WAITS),
     Kind('`throttle="3/minute"`, for a minute', _pushed(throttle="3/minute"), _WAITS),
     Kind("a member of a batch", _in_batch, _WAITS),
     Kind("an iterable job that has saved its cursor", _leased(cursor=True), _RUNS),

@@ -50,6 +50,7 @@ EXAMPLES: Final = {
     "demo": "forkq demo",
     "doctor": "forkq doctor --json",
     "find": "forkq find b4a577edbccf1d805744efa9",
+    "result": "forkq result b4a577edbccf1d805744efa9",
     "init": "forkq init shop --compose",
     "jobs cancel": "forkq jobs cancel -q low --class shop.Report",
     "jobs delete": "forkq jobs delete -q low --class shop.Report",

@@ -223,7 +223,8 @@ class Ends(msgspec.Struct, frozen=True):
         keys, queue = self.keys, unit.queue_name
         names = [keys.inflight(queue), keys.awaited(queue), keys.bucket(queue), keys.totals("ends")]
         call = self._call(END, names, (self._lease(unit), *how), asked)
-        return Ending(unit, kind, lambda: call)
+        size = len(str(call.arguments[-1])) if asked else 0  # a result may be large
+        return Ending(unit, kind, lambda: call, size)
 
     def _returns(self, unit: UnitOfWork) -> tuple[Keys, list[str]]:
         """The keys of this child's lists, and those by which the job goes back to one."""

@@ -225,7 +225,8 @@ class CronEnqueuer:
     def _keys_of_guards(self, asked: _Asked) -> list[str]:
         keys = self._keys
         names = [keys.totals("ends"), keys.unique(asked.lock), keys.doubted, keys.tickets]
-        return [*names, keys.schedule, keys.retry, keys.window(asked.window)]
+        more = [keys.schedule, keys.retry, keys.window(asked.window), keys.results_ended]
+        return [*names, *more]
 
     def _set_aside(self, name: str, error: str) -> None:
         """Lets an entry wait whose step the server refused; the others go on."""

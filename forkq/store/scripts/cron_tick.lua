@@ -4,6 +4,7 @@
 --       [5] the set of queue names   [6] the queue's list   [7] the queues with marked jobs
 --       of a job with a lock or a throttle: [8] how jobs have ended   [9] its lock   [10] the pushes that have met a
 --       doubted lock   [11] the locks with a newest job   [12] the schedule   [13] the retry set   [14] its window
+--       [15] the results that the leader is to write
 -- ARGV  [1] name   [2] the tick, whole epoch seconds
 --       [3] a line for the runs   [4] how many lines to keep   [5] seconds until the runs expire
 --       [6] payload; '' enqueues nothing and only records the tick   [7] its jid   [8] its queue
@@ -64,10 +65,10 @@ local function push()
   if kind == 'd' then
     local job = { payload = ARGV[6], jid = ARGV[7], class = ARGV[12] }
     job.after, job.most, job.expires_in = ARGV[15], ARGV[16], ARGV[17]
-    return push_debounced(KEYS[12], KEYS[8], KEYS[9], job)
+    return push_debounced(KEYS[12], KEYS[8], KEYS[15], KEYS[9], job)
   end
   local place = { totals = KEYS[8], lock = KEYS[9], doubted = KEYS[10], index = KEYS[11] }
-  place.schedule, place.retry = KEYS[12], KEYS[13]
+  place.schedule, place.retry, place.notes = KEYS[12], KEYS[13], KEYS[15]
   local job = { payload = ARGV[6], jid = ARGV[7], queue = ARGV[8], class = ARGV[12], at = '' }
   job.milliseconds = 1000 * ARGV[13]
   return push_newest(place, job, function() return refusal_of('LPUSH', KEYS[6], ARGV[6]) or 1 end)

@@ -4,6 +4,8 @@
 --                 schedule, the lock keeps nothing out
 --   due, latest   when the job is due if no push follows, and at the latest (both epoch milliseconds)
 
+--- @include "result"
+
 local LOCKED_FOR = 30 * 86400000 -- from the due time on, if no script frees it: as ticket.lua's locks
 local STAMP = '\1' -- where the payload has the moment at which it expires: push.lua
 
@@ -26,8 +28,8 @@ end
 
 -- Adds the job to the schedule, in the place of the one that waits there. One that is beyond its latest time
 -- stays: however late the clock is, it finds that one. A job that was pushed before is not pushed again.
--- Returns 1 or an error reply.
-local function push_debounced(schedule, totals, lock, job)
+-- Returns 1 or an error reply. `notes`: the results that the leader is to write.
+local function push_debounced(schedule, totals, notes, lock, job)
   local now, found = now_in_ms(), redis.pcall('HMGET', lock, 'jid', 'member', 'at')
   if found.err then count_end(totals, 'damaged', '(feature)') end
   local jid, member, first = found[1], found[2], tonumber(found[3] or '')
@@ -44,6 +46,7 @@ local function push_debounced(schedule, totals, lock, job)
   if is_replaced then
     redis.pcall('ZREM', schedule, member)
     count_end(totals, 'replaced', job.class)
+    if has_result(member) then note_ended(notes, 'replaced', jid) end
   end
   if not found.err then hold_debounced(lock, job, payload, first, due, latest) end
   return 1

@@ -54,6 +54,10 @@ function define.batch()
 --- @include "effects/batch"
 end
 
+function define.result()
+--- @include "effects/result"
+end
+
 local PARTS = { unlock = 'lock', lock = 'lock', hold = 'lock', uncancel = 'cancel', remember = 'cancel',
   forget = 'cursor', keep = 'cursor', batch = 'member' }
 
@@ -86,7 +90,7 @@ local function write(found)
   local forbidden = 0
   for _, each in ipairs(found) do
     local effect, reply = each[1], each[2]
-    local is_done = effect_kinds[effect[1]].write(KEYS[effect[2]], effect, reply)
+    local is_done = effect_kinds[effect[1]].write(KEYS[effect[2]], effect, reply, found)
     if not is_done then forbidden = forbidden + 1 end
     if is_done == nil then break end
   end

@@ -2,8 +2,8 @@
 --
 -- KEYS  [1] the set of queue names   [2] the schedule   [3] the queues with marked jobs
 --       [4] how jobs have ended   [5 ..] of each group: the list of its queue, the two keys of its batch, what is known
---       of its jids (once.lua), the locks of its jobs, and their windows (throttle.lua)   and last the pushes that have
---       met a doubted lock, if there is a unique job
+--       of its jids (once.lua), the locks, results and windows (throttle.lua) of its jobs   and last the pushes that
+--       have met a doubted lock, if there is a unique job
 -- ARGV  per group of jobs that differ in what follows for each job only: how many they are; the number of
 --       the key that they go to; the name of their queue; how many seconds from now they expire ('': their
 --       payloads have no placeholder); when they expire, epoch seconds ('+inf' if that is not known, or never; '': they
@@ -12,7 +12,8 @@
 --       job that is not pushed is not to be pushed later either (doubt.lua), else 'p'; the number of the key before
 --       what is known of their jids, one for each ('': each push pushes a job); the number of the first key of their
 --       batch ('': none), and the index of its member that pushes them ('': the batch's block does); the number of the
---       key before their windows, one for each ('': none), and if they have some how many are pushed in how many
+--       key before their results, one for each ('': none), the placeholder of these, and for how many milliseconds from
+--       its due time on a job may wait until that is gone; the number of the key before their windows, one for each ('': none), and if they have some how many are pushed in how many
 --       milliseconds
 --       then per job: its payload; in the schedule when it is due, epoch seconds; its jid, if it has a lock or may be
 --       known
@@ -51,6 +52,7 @@ local function push(list, queue, first, batch)
 end
 
 --- @include "push/look"
+--- @include "push/results"
 
 --- @include "push/jobs"
 

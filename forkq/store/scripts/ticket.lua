@@ -8,18 +8,20 @@
 --   next, next_jid, next_at, next_queue   the newest job, if it has no entry: its payload ('' if that job has
 --           ended, and only its ticket is left), its jid, when it is due ('' for now), its queue
 -- `place` has the names of the keys: lock, index (the locks with a newest job), schedule, retry, totals (how
--- jobs have ended), queues (their names), marked (the queues with marked jobs), list (of the queue).
+-- jobs have ended), queues (their names), marked (the queues with marked jobs), list (of the queue), notes (the
+-- results that the leader is to write).
 
 --- @include "ended"
 --- @include "marked"
 --- @include "lock"
+--- @include "result"
 
 local NAMES = { 'jid', 'queue', 'state', 'member', 'next', 'next_jid', 'next_at', 'next_queue' }
 
 -- Names the keys of a lock: those of KEYS from `first` on.
 local function place_of(first)
   local named = {}
-  for i, name in ipairs({ 'lock', 'index', 'schedule', 'retry', 'totals', 'queues', 'marked', 'list' }) do
+  for i, name in ipairs({ 'lock', 'index', 'schedule', 'retry', 'totals', 'queues', 'marked', 'list', 'notes' }) do
     named[name] = KEYS[first + i - 1]
   end
   return named

@@ -6,6 +6,14 @@
 
 local INDEXED_FOR = 90 * 86400000 -- the index drops a lock that has noted no job for so long
 
+-- The job that has waited ends: `job` takes its place. The lock need not have its payload.
+local function end_replaced(place, found, job)
+  count_end(place.totals, 'replaced', job.class)
+  local payload = found.next or found.member
+  local is_kept = has_result(payload) or not payload and has_result(job.payload)
+  if is_kept then note_ended(place.notes, 'replaced', found.next and found.next_jid or found.jid) end
+end
+
 -- Notes the newest job, which has no entry. Returns 1 or an error reply. A ticket in another queue is looked for
 -- at once: perhaps no process serves that queue any more.
 local function note_newest(place, found, job)
@@ -16,7 +24,7 @@ local function note_newest(place, found, job)
   redis.pcall('ZREMRANGEBYSCORE', place.index, '-inf', string.format('%.0f', now - INDEXED_FOR))
   redis.pcall('ZADD', place.index, string.format('%.0f', now), place.lock)
   local before = found.next or found.state ~= 'running' and found.jid or ''
-  if before ~= '' then count_end(place.totals, 'replaced', job.class) end
+  if before ~= '' then end_replaced(place, found, job) end
   hold_ticket(place.lock, job.milliseconds)
   local is_elsewhere = found.state ~= 'running' and found.queue ~= job.queue
   if is_elsewhere then redis.pcall('HSET', place.lock, 'sure', '0') end
@@ -48,7 +56,7 @@ local function push_newest(place, job, add)
   if reply ~= 1 then return reply end
   if set then
     redis.pcall('ZREM', set, found.member)
-    count_end(place.totals, 'replaced', job.class)
+    end_replaced(place, found, job)
   end
   local is_due = job.at == ''
   take_ticket(place, job, is_due and 'queued' or 'scheduled', not is_due and job.payload)

@@ -7,12 +7,14 @@ from typing import Any, Final
 import msgspec
 
 from ... import api
+from ...api.features.results import JobResult, job_result
 from ...api.find import entry_is_being_cancelled
 from ...api.masks import MASK
 from ...api.readable_job import args_of
 from ...errors import ForkqError
 from ...screens import job_acts
 from ...screens.features.locks import facts_of, lock_text
+from ...screens.features.results import result_text
 from ...screens.frames import split
 from ...screens.job_acts import PATHS
 from ...screens.plans import ActionDone, Plan
@@ -23,6 +25,7 @@ from ..refused import PageRefused
 from ..routing import action, page
 from ..visit import View, Visit
 
+_NOWHERE: Final = "It is done, was deleted, or has moved: search by its id."
 _FAR: Final = 10**12
 _FEW: Final = 50_000  # jobs in all: a search for one that may be anywhere is short
 _LEFT: Final = "It is done, has failed, or was moved: search for its id."
@@ -134,10 +137,14 @@ def _entry(server: api.Server, location: str, key: str, jid: str) -> api.JobEntr
     else:
         found = api.entry(jid, server) if jid else None
     if found is None:
-        raise PageRefused(
-            404, "This job is nowhere.", "It is done, was deleted, or has moved: search by its id."
-        )
+        known = job_result(jid, server) if jid else None
+        raise PageRefused(404, "This job is nowhere.", _NOWHERE if known is None else _said(known))
     return found
+
+
+def _said(known: JobResult) -> str:
+    """What the result of a job says that is nowhere."""
+    return f"It is {result_text(known)}." if known.outcome else _NOWHERE
 
 
 ROUTES: Final = [page("/job", job), action("/job/edit", "retry jobs", edit)]

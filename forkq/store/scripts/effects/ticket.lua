@@ -17,6 +17,7 @@ effect_kinds.ticket_ends = {
     if found.next and found.next ~= '' and also ~= '*' and also ~= found.next_jid then
       enter_newest(place, found, job_of(effect))
     else
+      if has_result(found.next) then note_ended(place.notes, 'deleted', found.next_jid) end
       free_ticket(place)
     end
     return true

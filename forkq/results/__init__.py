@@ -1,0 +1,1 @@
+"""Waiting for the results of jobs."""

@@ -1,0 +1,1 @@
+"""Waiting for keys to change."""
