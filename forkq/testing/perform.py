@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 import structlog
 
 from .. import process_state
+from ..batches.block import block
 from ..child.event_loop import Loop
 from ..child.failure.ends import way_of
 from ..child.failure.retry import Bury, Decision, Drop, End, GoOn, Postpone, Retry, Snoozed
@@ -51,6 +52,7 @@ def perform(job: RecordedJob, jobs: Recorder) -> BaseException | None:
     run = _Run(job, jobs)
     unit = UnitOfWork(1, job.queue, next(_sequence), job.raw, taken=monotonic())
     context = copy_context()  # the job's own: the job that pushes this one goes on after it
+    context.run(block.set, None)  # a job is in no block of a batch, though its push may be in one
     if not (runs_in_loop() or is_elsewhere()):
         context.run(process_state.enter_thread_of_test)
     with one_loop() as loop:

@@ -119,6 +119,23 @@ def test_inline_runs_each_callback_when_its_time_comes() -> None:
         assert ran == [1, "finish", "success"]
 
 
+@pytest.mark.parametrize("mode", [forkq.testing.inline, forkq.testing.fake])
+def test_what_a_member_pushes_is_no_member_though_the_block_is_open(mode: Any) -> None:
+    def perform() -> None:
+        try:
+            forkq.Batch.current()
+        except forkq.ForkqError:
+            ran.append("no member")
+
+    second = forkq.job(name="Second")(perform)
+    first = forkq.job(name="First")(second.perform_async)
+    with mode(), forkq.Batch():
+        first.perform_async()
+        if mode is forkq.testing.fake:
+            forkq.testing.drain()
+    assert ran == ["no member"]
+
+
 def test_a_block_of_an_event_loop() -> None:
     load, _, calls = jobs()
 
