@@ -77,7 +77,7 @@ class Batch:
         more members, as long as that job has not ended. Raises ForkqError in any other job."""
         job = current_job()
         place = place_in(needs_in(job.payload.get(KEY)))
-        if place is None:
+        if place is None or place.member is None:  # a callback is no member
             raise ForkqError("there is no current batch: this job is no member of one")
         made = cls()
         made.bid, made._above, made._via = place.bid, place.above, place.member
@@ -184,10 +184,11 @@ class Batch:
 
     def _break(self) -> None:
         try:
-            self._change("break")
+            state = self._change("break")
         except ServerUnavailable as error:
             _log.warning("%r stays open, and fires no callback: %s", self, error)
-        else:
+            return
+        if state == b"broken":  # and not sealed or cancelled by a person meanwhile
             _log.warning(
                 "%r is broken: its block has raised an error; `forkq batches seal %s` ends it",
                 self,

@@ -14,6 +14,7 @@ from redis import Redis
 
 import forkq
 from forkq import api, middleware, registry
+from forkq.api.features import batches as batches_api
 from forkq.client import transactions
 from forkq.features.cancel.parts import Mark, field_in, field_of_batch
 from forkq.wire.keys import Keys
@@ -293,6 +294,44 @@ def test_ways_that_are_ignored_keep_no_success_away(
         forkq.Batch(ignore=("done",))
 
 
+def test_a_deleted_member_that_comes_back_is_not_ignored_and_done_as_well(
+    client: forkq.Client, redis: Redis, redis_server: Server
+) -> None:
+    job = load()
+    with forkq.Batch(ignore=["deleted"], **all_three()) as batch:
+        job.perform_in(900, 71)
+        cancelled = job.perform_in(900, 72)
+        job.perform_async(3)
+    forkq.cancel(cancelled)
+    with InProcessClock(redis_server.url), InProcessChild(redis_server.url):
+        wait_until(lambda: numbers(redis, batch.bid) == (3, 1, 0, 1), what="the cancel")
+        deleted = api.ScheduledSet().delete_all(api.Filter(match="71"), undo=True)
+        wait_until(lambda: "finish" in ran, what="the end")
+        api.undo(deleted.undo)
+        api.ScheduledSet().add_all_to_queue()
+        wait_until(lambda: numbers(redis, batch.bid) == (3, 2, 0, 1), what="the run")
+    assert fields(redis, batch.bid)["ignored"] == "0"
+    assert "fired_s" not in fields(redis, batch.bid)
+
+
+def test_a_payload_with_an_index_beyond_its_batch_changes_nothing(
+    client: forkq.Client, redis: Redis, redis_server: Server
+) -> None:
+    job = load()
+    with forkq.Batch() as batch:
+        job.perform_bulk([[1], [2], [3]])
+    redis.delete(QUEUE)
+    need = {"bid": batch.bid, "i": 400_000_000}
+    client.push({"class": "Load", "args": [7], "forkq": {"needs": {"batch": need}}})
+    work(redis, redis_server.url)
+    job.set(retry=0).perform_async(8)
+    client.push({"class": "Load", "args": [-7], "forkq": {"needs": {"batch": need}}, "retry": 0})
+    work(redis, redis_server.url)
+    assert ran.count(7) == ran.count(8) == ran.count(-7) == 1
+    assert numbers(redis, batch.bid) == (3, 0, 0, 0)
+    assert redis.strlen(KEYS.batch_ends(batch.bid)) == 0
+
+
 def test_a_callback_is_an_ordinary_job_with_its_own_options(
     client: forkq.Client, redis: Redis, redis_server: Server
 ) -> None:
@@ -385,6 +424,26 @@ def test_there_is_no_current_batch_outside_of_a_member(
     assert errors == ["there is no current batch: this job is no member of one"]
     with pytest.raises(forkq.ForkqError, match="outside of a running job"):
         forkq.Batch.current()
+
+
+def test_a_callback_is_no_member_of_its_batch(
+    client: forkq.Client, redis: Redis, redis_server: Server
+) -> None:
+    job = load()
+
+    def perform() -> None:
+        try:
+            with forkq.Batch.current():
+                job.perform_async(5)
+        except forkq.ForkqError as error:
+            ran.append(str(error))
+
+    told = forkq.job(name="Told")(perform)
+    with forkq.Batch(on_death=told.s()) as batch:  # which is open when its callback runs
+        job.perform_async(-1)
+        work(redis, redis_server.url, until=lambda: len(ran) == 2)
+    assert ran == [-1, "there is no current batch: this job is no member of one"]
+    assert numbers(redis, batch.bid) == (1, 0, 1, 0)
 
 
 # Nesting
@@ -635,6 +694,44 @@ def test_a_batch_that_has_ended_is_not_cancelled(client: forkq.Client) -> None:
     with pytest.raises(forkq.ForkqError, match="has succeeded: nothing of it is left"):
         api.Batch(batch.bid).cancel()
     assert api.Batch(batch.bid).report().state == "succeeded"
+
+
+def test_a_batch_that_is_made_within_during_a_cancel_is_cancelled_too(
+    client: forkq.Client, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = load()
+    made: list[forkq.Batch] = []
+    change = batches_api._change
+
+    def change_late(*arguments: Any) -> None:
+        if not made:
+            with forkq.Batch("within") as within:
+                job.perform_in(900, 1)
+            made.append(within)
+        change(*arguments)
+
+    monkeypatch.setattr(batches_api, "_change", change_late)
+    with forkq.Batch("outer") as outer:
+        api.Batch(outer.bid).cancel()
+    states = [fields(redis, one.bid)["state"] for one in (outer, *made)]
+    assert states == ["cancelled", "cancelled"]
+
+
+def test_a_block_that_ends_since_its_batch_was_cancelled_has_not_broken_it(
+    client: forkq.Client, redis: Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = load()
+    batch = forkq.Batch()
+
+    def push() -> None:
+        with batch:
+            api.Batch(batch.bid).cancel()
+            job.perform_async(1)
+
+    with pytest.raises(forkq.BatchFinished):
+        push()
+    assert fields(redis, batch.bid)["state"] == "cancelled"
+    assert "is broken" not in caplog.text
 
 
 def test_a_member_that_runs_hears_that_its_batch_is_cancelled(client: forkq.Client) -> None:

@@ -20,6 +20,8 @@ from ..job_sets import DeadSet
 
 BatchState: TypeAlias = Literal["open", "broken", "waiting", "finished", "succeeded", "cancelled"]
 
+# Nothing of such a batch waits or runs.
+_ENDED: Final = ("finished", "succeeded")
 # An open batch whose block has pushed nothing for so many seconds may have lost its pusher.
 _SILENT_FOR: Final = 3600.0
 _PAGE: Final = 500  # batches that are read at once
@@ -91,11 +93,9 @@ class BatchEntry:
         run end as by ``forkq.cancel``; then ``on_finish`` is pushed. Raises ForkqError if it has
         ended."""
         server, report = self._found()
-        if report.state in ("finished", "succeeded"):
+        if report.state in _ENDED:
             raise ForkqError(f"the batch {self.bid} has {report.state}: nothing of it is left")
-        for each in _with_children(server, report):
-            _change(server, each, "cancel")
-            note_cancelled([server], [(field_of_batch(each.bid), "")], None)
+        _cancel(server, report)
 
     def retry_dead(self) -> Outcome:
         """Sends its dead members and callbacks to their queues now, and those of the batches within
@@ -145,14 +145,14 @@ def _change(server: Server, report: BatchReport, what: str) -> None:
     server.run(BATCH_CHANGE, server.keys.of_batch(report.bid, above), (1 + len(above), what))
 
 
-def _with_children(server: Server, report: BatchReport) -> list[BatchReport]:
-    """The batch, and all within it."""
-    found, left = list[BatchReport](), [report]
-    while left:
-        each = left.pop()
-        found.append(each)
-        left += _read(server, each.children)
-    return found
+def _cancel(server: Server, batch: BatchReport) -> None:
+    """Cancels a batch, and then what is within it: from then on it gets nothing further."""
+    _change(server, batch, "cancel")
+    note_cancelled([server], [(field_of_batch(batch.bid), "")], None)
+    for cancelled in _read(server, [batch.bid]):
+        for child in _read(server, cancelled.children):
+            if child.state not in _ENDED:
+                _cancel(server, child)
 
 
 def _read(server: Server, bids: Sequence[str]) -> list[BatchReport]:

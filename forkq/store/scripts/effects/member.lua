@@ -6,7 +6,7 @@
 local function settle_done(hash, ends, member, numbers)
   local left = tonumber(numbers[2] or 0) or 0
   for i = 3, 5 do left = left - (tonumber(numbers[i] or 0) or 0) end
-  if left < 2 or (numbers[6] or '0') ~= '0' then return false end
+  if left < 2 or (numbers[6] or '0') ~= '0' or member >= tonumber(numbers[2]) then return false end
   local old = redis.pcall('BITFIELD', ends, 'SET', 'u2', '#' .. member, 1)[1]
   if old == 1 then return true end
   if old ~= 0 then
