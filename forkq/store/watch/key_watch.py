@@ -140,7 +140,7 @@ class KeyWatch:
             with self._lock:
                 if not self._orders:
                     self._note_end()
-            return self._is_running
+                    return False  # from here on a caller may start another thread
         return True
 
 
