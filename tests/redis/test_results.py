@@ -77,6 +77,24 @@ def test_a_value_comes_as_json_has_it(child: InProcessChild, wait: str, value: A
     assert (type(found), found) == (type(value), value)
 
 
+def test_a_value_that_cannot_even_be_shown_repeats_no_work(
+    child: InProcessChild, redis: Redis
+) -> None:
+    class Key:
+        def __repr__(self) -> str:
+            raise RuntimeError("no repr")
+
+    ran: list[int] = []
+
+    def perform() -> dict[Any, int]:
+        ran.append(1)
+        return {Key(): 1}
+
+    with pytest.raises(forkq.ResultNotKept, match="no repr"):
+        forkq.result(job(perform, retry=0).perform_async(), SOON)
+    assert (ran, redis.zcard("dead")) == ([1], 0)
+
+
 def test_each_kind_of_job_has_a_result(child: InProcessChild) -> None:
     @forkq.job(name="Awaited", result_ttl=60)
     async def awaited(number: int) -> list[int]:

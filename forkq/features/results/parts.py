@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from ...wire.keys import Keys
-from ...wire.payload import DEFAULT_QUEUE, UNWRITABLE, Payload, encode
+from ...wire.payload import DEFAULT_QUEUE, Payload, encode
 from ...wire.times import LONGEST_SECONDS, now
 from ...wire.validation import OPTIONS, first_foreign_value
 from ..effects import NONE, Effect, jid_of, name_of
@@ -152,7 +152,7 @@ def _problem_of(value: Any) -> str | None:
         return found and found.replace("; pass ", "; return ")
     except RecursionError:
         return "the value is nested too deeply, or contains itself; return a flatter one"
-    except UNWRITABLE as error:
+    except Exception as error:  # noqa: BLE001 - a key's repr is the app's: its job is done
         return f"the value cannot be written as JSON ({type(error).__name__}: {error})"
 
 
