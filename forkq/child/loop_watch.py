@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Coroutine, Iterable
+from contextlib import suppress
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
@@ -175,12 +176,21 @@ class LoopWatch:
         self._thread.join(timeout)
 
     def _run(self) -> None:
-        while not self._is_over.wait(self.look()):
+        while not self._is_over.wait(self._pause()):
             if not self._jobs and self._told is None:
                 self._has_jobs.clear()
                 if self._jobs or self._is_over.is_set():  # since then
                     self._has_jobs.set()
             self._has_jobs.wait()
+
+    def _pause(self) -> float:
+        """Looks. A look that fails, since the log cannot be written for example, ends no watch."""
+        try:
+            return self.look()
+        except Exception as error:  # noqa: BLE001 - the next look may do better
+            with suppress(Exception):
+                self._log.error("a look at the event loop has failed", error=repr(error))
+            return _LOG_EVERY
 
     def look(self) -> float:
         """Logs the step that blocks the loop, if one does. Returns after how many seconds to look
@@ -197,7 +207,9 @@ class LoopWatch:
 
     def _tell(self, step: Step, now: float) -> None:
         calls, name = calls_in(self._loop_thread), name_of(step.sequence, tuple(self._jobs))
-        if step_in(self._cells) != step:  # it has just ended: the stack may be that of another one
+        if (
+            not calls or step_in(self._cells) != step
+        ):  # it has just ended: the stack may be that of another one
             return
         last = next((call for call in reversed(calls) if is_apps(call.filename)), calls[-1])
         if self._told is None:

@@ -85,6 +85,7 @@ end
 -- Pushes the callbacks whose time has come, and tells the batch above.
 function batch.look_round(chain, level, found)
   local place, all = chain[level], found.total
+  if found.dead > 0 then batch.fire(place, found, 'd') end -- again, if Redis has refused it
   if batch.is_closed(found) and found.done + found.dead + found.other >= all then
     batch.fire(place, found, 'f')
     if found.dead == 0 and found.done + math.max(0, found.ignored) >= all then batch.fire(place, found, 's') end

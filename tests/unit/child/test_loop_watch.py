@@ -50,6 +50,30 @@ def test_a_step_that_blocks_is_named_with_its_job_and_its_place(
     wait_until(lambda: loop.blocking is None, what="the end of the step")
 
 
+def test_a_log_that_cannot_be_written_ends_no_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The watch lives as long as the child; a disk is full for an hour."""
+    monkeypatch.setattr("forkq.child.loop_watch._LOG_EVERY", 0.0)
+
+    class Full(RecordedLog):
+        left = 3
+
+        def warning(self, event: str, **values: Any) -> None:
+            self.left -= 1
+            if self.left >= 0:
+                raise OSError(28, "No space left on device")
+            super().warning(event, **values)
+
+    log = Full()
+    loop = EventLoop(log)
+
+    async def computes() -> None:
+        blocks_until(lambda: lines(log))
+
+    assert run(loop, computes).error is None
+    loop.close()
+    assert "a look at the event loop has failed" in log.events()
+
+
 def test_a_place_is_logged_once_a_minute_and_another_one_for_itself(
     loop: EventLoop, log: RecordedLog
 ) -> None:
