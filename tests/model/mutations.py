@@ -378,8 +378,8 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "a job that gives way is not counted",
-        "if before ~= '' then count_end",
-        "if false then count_end",
+        "  count_end(place.totals, 'replaced', job.class)\n",
+        "",
         worlds.LATEST,
     ),
     Mutation(
@@ -390,8 +390,8 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "an end forgets the newest job",
-        "      enter_newest(place, found, job_of(effect))\n    else\n      free_ticket(place)",
-        "      free_ticket(place)",
+        "      enter_newest(place, found, job_of(effect))\n    else\n",
+        "      free_ticket(place)\n    else\n",
         worlds.LATEST,
         "end",
     ),

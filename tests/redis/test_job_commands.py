@@ -420,7 +420,7 @@ def test_retry_takes_a_job_from_wherever_it_is(redis: Redis, shell: Shell) -> No
     assert shell("retry a nope") == 1
     assert shell.err.splitlines() == [
         "a waits in the queue mail already",
-        "nope is nowhere: it is done, expired, discarded, replaced or deleted, or was never pushed",
+        "nope is nowhere: it has ended, was deleted, or was never pushed",
     ]
 
 
@@ -432,7 +432,7 @@ def test_a_part_of_a_jid_is_called_so_and_can_be_looked_for(redis: Redis, shell:
     assert (shell("find 53cb1549"), shell.out.startswith(said)) == (1, True)
     assert (shell("retry 53cb1549"), shell.err.startswith(said)) == (1, True)
     assert (shell("dead --match 53cb1549"), jid in shell.out) == (0, True)
-    assert (shell("find " + jid[::-1]), "it is done, exp" in shell.out) == (1, True)
+    assert (shell("find " + jid[::-1]), "it has ended" in shell.out) == (1, True)
 
 
 def test_a_job_that_is_no_job_can_be_seen_and_deleted(redis: Redis, shell: Shell) -> None:

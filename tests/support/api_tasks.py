@@ -466,10 +466,13 @@ def load(row: int) -> None: ...
 
 
 prepared: forkq.PreparedJob = report.s("april")  # not pushed yet
-with forkq.Batch("import", on_success=prepared) as batch:
-    load.perform_async(1)
-    batch.perform_bulk(load, ([row] for row in range(2, 1000)))
-print(batch.bid)
+try:
+    with forkq.Batch("import", on_success=prepared) as batch:
+        load.perform_async(1)
+        batch.perform_bulk(load, ([row] for row in range(2, 1000)))
+    print(batch.bid)
+except forkq.BatchFinished:
+    print("a person has cancelled it")
 """,
     ),
     Task(

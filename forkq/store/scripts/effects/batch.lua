@@ -15,7 +15,7 @@ effect_kinds.batch_failing = {
   look = function(hash) return redis.pcall('HLEN', hash) end,
   write = function(hash, effect, size)
     if size == 0 or size > MOST_LISTED then return true end
-    if redis.pcall('HSETNX', hash, 'failing:' .. effect[4], effect[5]) == 1 then
+    if redis.pcall('HSET', hash, 'failing:' .. effect[4], effect[5]) == 1 then
       redis.pcall('HINCRBY', hash, 'failing', 1)
     end
     return true
