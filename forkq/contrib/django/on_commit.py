@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from asgiref.sync import AsyncToSync
 from django.conf import settings
@@ -15,8 +15,11 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ...client import transactions
 
-# The connections of all threads, for a coroutine whose transaction is in another thread.
-_made: Final[WeakSet[BaseDatabaseWrapper]] = WeakSet()
+# The connections of each thread by their aliases, for a coroutine whose transaction is in another
+# thread. One that a newer one has replaced may live on, with a transaction that never ends.
+_made: Final[WeakKeyDictionary[threading.Thread, WeakValueDictionary[str, BaseDatabaseWrapper]]] = (
+    WeakKeyDictionary()
+)
 _lock: Final = threading.Lock()
 
 
@@ -26,9 +29,12 @@ def obey_setting(**_change: Any) -> None:
 
 
 def note_connection(connection: BaseDatabaseWrapper, **_more: Any) -> None:
-    """Receiver of ``connection_created``."""
-    with _lock:
-        _made.add(connection)
+    """Receiver of ``connection_created``. A connection that the app has made by itself is left
+    out."""
+    if any(each is connection for each in connections.all(initialized_only=True)):
+        with _lock:
+            own = _made.setdefault(threading.current_thread(), WeakValueDictionary())
+            own[connection.alias] = connection
 
 
 def on_commit(send: Callable[[], None]) -> None:
@@ -126,6 +132,4 @@ def _of_caller() -> list[BaseDatabaseWrapper]:
     if waits is None or waits is threading.current_thread():
         return found
     with _lock:
-        made = list(_made)
-    there = (each for each in made if getattr(each, "_thread_ident", None) == waits.ident)
-    return [*found, *there]
+        return [*found, *_made.get(waits, {}).values()]

@@ -307,6 +307,26 @@ def test_a_coroutine_waits_for_the_transaction_around_it(always: Any, redis: Red
     assert waiting(redis) == [jid]
 
 
+def test_a_connection_that_was_replaced_holds_no_push_of_a_coroutine(
+    always: Any, redis: Redis
+) -> None:
+    """Something still refers to it, an error for example, and its transaction never ends."""
+    connect()
+    replaced = connections["default"]
+    replaced.set_autocommit(False)
+    del connections["default"]
+    own = connections.create_connection("default")
+    try:
+        connect()
+        own.connect()
+        own.set_autocommit(False)
+        jid = async_to_sync(mail.aperform_async)(1)
+        assert waiting(redis) == [jid]
+    finally:
+        for each in (own, replaced):
+            each.close()
+
+
 def test_a_push_in_an_async_test_case_is_not_held(always: Any, redis: Redis) -> None:
     """captureOnCommitCallbacks does nothing there: it would look at the loop's own thread."""
     seen: list[str] = []
