@@ -317,7 +317,7 @@ def why_nowhere(jid: str) -> str:
     if _PART_OF_JID.fullmatch(jid):
         options = "`--match` of `forkq jobs`, `retries`, `dead` and `scheduled`"
         return f"a jid has 24 digits, this is a part of one; {options} finds a job by it"
-    return "it has ended, was deleted, or was never pushed"
+    return "it has ended, was replaced or deleted, or was never pushed"
 
 
 def _crashes(marks: Any) -> dict[str, Any]:

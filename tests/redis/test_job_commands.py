@@ -420,7 +420,7 @@ def test_retry_takes_a_job_from_wherever_it_is(redis: Redis, shell: Shell) -> No
     assert shell("retry a nope") == 1
     assert shell.err.splitlines() == [
         "a waits in the queue mail already",
-        "nope is nowhere: it has ended, was deleted, or was never pushed",
+        "nope is nowhere: it has ended, was replaced or deleted, or was never pushed",
     ]
 
 
