@@ -491,7 +491,7 @@ def test_options_that_cannot_be_are_refused_with_their_names(
 
 def test_options_that_need_another_one_say_which(client: forkq.Client) -> None:
     with pytest.raises(InvalidJob, match="`debounce_max` means nothing without `debounce`"):
-        forkq.job(name="Alone", debounce_max=5)(print)
+        forkq.job(name="Alone", debounce_max=5)(lambda *_arguments: None)
     with pytest.raises(InvalidJob, match="`unique_by` means nothing without `unique_for` or `deb"):
         forkq.job(name="Alone", unique_by=["doc"])(lambda doc: None)
 

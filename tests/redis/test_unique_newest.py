@@ -201,7 +201,7 @@ def test_no_newest_job_waits_for_a_ticket_in_a_queue_that_no_process_serves(
 ) -> None:
     """After a deploy that gives the class another queue. The leader ends the ticket; what else
     waits there keeps its place."""
-    job, other = index(queue="old"), forkq.job(name="Other", queue="old")(print)
+    job, other = index(queue="old"), forkq.job(name="Other", queue="old")(lambda *_arguments: None)
     others = [other.perform_async()]
     job.perform_async(7, 1)
     others += [other.perform_async()]
