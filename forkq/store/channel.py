@@ -62,7 +62,8 @@ class RedisChannel:
         self._pool = RedisPool(**access._asdict(), size=size)
         self._loops = LoopConnections(partial(_connect, access), access.timeout)
         self._watch = KeyWatch(
-            partial(RedisConnection, **access._asdict()), self._error_for_waiters
+            partial(RedisConnection, **access._asdict()),
+            partial(_error_for_waiters, access.url),  # not of this: a circle would keep its sockets
         )
         self._confirms = True
 
@@ -143,9 +144,6 @@ class RedisChannel:
     def unwatch(self, waiter: Waiter) -> None:
         """Tells the waiter no more. It takes no lock."""
         self._watch.drop(waiter)
-
-    def _error_for_waiters(self, error: Exception) -> Exception:
-        return failure(error, self._url) if isinstance(error, RedisError) else error
 
     def _current(self, connection: RedisConnection) -> RedisConnection:
         """This connection to a node of a cluster, or another one if the slot has left that node.
@@ -382,3 +380,7 @@ def _pauses() -> Iterator[float]:
     while True:
         yield pause
         pause = min(_LONGEST_PAUSE, 2 * pause + _FIRST_PAUSE)
+
+
+def _error_for_waiters(url: str, error: Exception) -> Exception:
+    return failure(error, url) if isinstance(error, RedisError) else error

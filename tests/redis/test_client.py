@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import _thread
+import gc
 import json
 import re
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sized
 from typing import Any
 
@@ -548,3 +550,16 @@ def test_a_job_class_pushes_with_the_configured_client(
     assert found["args"] == ["a.png", 200]
     assert scheduled(redis)[0][0]["jid"] == later
     assert [job["jid"] for job in queued(redis, "low")] == bulk
+
+
+def test_a_client_that_is_dropped_closes_its_sockets_at_once(redis_server: Server) -> None:
+    """Python's garbage collector, which may come late, has nothing to do with it."""
+    gc.disable()
+    try:
+        client = forkq.Client(redis_server.url)
+        client.push({"class": "A", "args": []})
+        channel = weakref.ref(client.routes[0].channel())
+        del client
+        assert channel() is None
+    finally:
+        gc.enable()
