@@ -469,6 +469,7 @@ def test_a_server_that_is_not_there_is_told_at_once(wait: str) -> None:
             call(wait, "x", None)
     finally:
         default_client.swap(before)
+        client.close()
 
 
 def test_a_server_that_reports_no_changes_is_asked(
