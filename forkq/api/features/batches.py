@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, cast
 
@@ -138,7 +138,7 @@ def batches(where: Server | Iterable[Server] | None = None) -> list[BatchReport]
 def _change(server: Server, report: BatchReport, what: str) -> None:
     """Each change may be repeated, and tells the batches above."""
     above, parent = list[str](), report.parent
-    while parent:
+    while parent and parent not in above:
         above.append(parent)
         found = _read(server, [parent])
         parent = found[0].parent if found else ""
@@ -162,11 +162,7 @@ def _read(server: Server, bids: Sequence[str]) -> list[BatchReport]:
     return [_report(server, bid, _texts(fields)) for bid, fields in pairs if fields]
 
 
-def _texts(fields: object) -> dict[str, str]:
-    """The fields of a hash, as either protocol gives them."""
-    if not isinstance(fields, dict):
-        flat = cast("list[bytes]", fields)
-        fields = dict(zip(flat[::2], flat[1::2], strict=True))
+def _texts(fields: Mapping[bytes, bytes]) -> dict[str, str]:
     return {str(k, "utf-8", "replace"): str(v, "utf-8", "replace") for k, v in fields.items()}
 
 
