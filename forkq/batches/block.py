@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .. import middleware
 from ..features.batch.parts import BATCH
-from ..wire.marks import KEY, NEEDS, needs_in
+from ..wire.marks import KEY, with_needs
 from ..wire.payload import DEFAULT_QUEUE, Payload
 
 if TYPE_CHECKING:
@@ -67,9 +67,8 @@ def _join(job: Payload, call: Callable[[], Any]) -> Any:
 def _marked(job: Payload, batch: Batch) -> Iterator[None]:
     """Puts the batch into the needs of ``job``, which is the caller's, for the time of a push."""
     before = job.get(KEY, _NEVER)
-    marks = before if type(before) is dict else {}
-    needs = {**needs_in(marks), BATCH: batch.needs_of_member(job.get("queue", DEFAULT_QUEUE))}
-    job[KEY] = {**marks, NEEDS: needs}
+    need = batch.needs_of_member(job.get("queue", DEFAULT_QUEUE))
+    job[KEY] = with_needs(before, {BATCH: need})
     try:
         yield
     finally:

@@ -9,7 +9,7 @@ from ..errors import ForkqError, InvalidJob, shown
 from ..features.batch.parts import BATCH, IGNORABLE
 from ..features.unique.parts import UNIQUE_OPTIONS
 from ..wire.defaults import with_defaults
-from ..wire.marks import KEY, NEEDS, needs_in
+from ..wire.marks import KEY, needs_in, with_needs
 from ..wire.payload import Payload
 from ..wire.prepared import PreparedJob
 from ..wire.times import now
@@ -50,7 +50,5 @@ def encoded(client: Client, prepared: PreparedJob, need: dict[str, Any]) -> Enco
 
 def _as_callback(payload: Payload, need: dict[str, Any]) -> Payload:
     """The job of a callback: a script gives it to the schedule when its time has come."""
-    marks = payload.get(KEY)
-    marks = marks if type(marks) is dict else {}
-    needs = {**needs_in(marks), "expires_in": 0, BATCH: need}
-    return {**payload, KEY: {**marks, NEEDS: needs}, "at": now() + 60}
+    marks = with_needs(payload.get(KEY), {"expires_in": 0, BATCH: need})
+    return {**payload, KEY: marks, "at": now() + 60}

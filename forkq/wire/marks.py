@@ -10,6 +10,7 @@ nothing but snooze, and how often. ``needs``: what the features of a marked job 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from ..errors import Crashed, TimeLimit, Unsettled
@@ -65,6 +66,12 @@ def needs_in(marks: object) -> dict[str, Any]:
     """What the features of the job need; empty if it is not marked."""
     found = marks.get(NEEDS) if type(marks) is dict else None
     return found if type(found) is dict else {}
+
+
+def with_needs(marks: object, more: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of these marks whose features need ``more``. Another value than marks is replaced."""
+    kept = marks if type(marks) is dict else {}
+    return {**kept, NEEDS: {**needs_in(kept), **more}}
 
 
 def postponed_in(marks: object) -> float | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...limits.patterns import is_pattern, matches_any
-from ...wire.marks import NEEDS, marks_of, needs_in
+from ...wire.marks import needs_in, with_needs
 from ...wire.payload import KEY, Payload
 from .parts import EXPIRES_AT, EXPIRES_IN
 
@@ -17,7 +17,7 @@ def add_expiry(job: Payload, table: Mapping[str, float]) -> None:
     after = _of_queue(job["queue"], table)
     needs: dict[str, Any] = needs_in(job.get(KEY))
     if after and EXPIRES_IN not in needs and EXPIRES_AT not in needs:
-        job[KEY] = {**marks_of({KEY: job.get(KEY)}), NEEDS: {**needs, EXPIRES_IN: after}}
+        job[KEY] = with_needs(job.get(KEY), {EXPIRES_IN: after})
 
 
 def _of_queue(queue: str, table: Mapping[str, float]) -> float:
