@@ -183,14 +183,16 @@ def plan(job: Payload, at: float | None, definition: Definition | None = None) -
     made, text = MarksPlan(options, top=top), _text(job, options, needs)
     if needs or is_once or throttled:
         moment = None if after else expire.promised_at(needs)
-        found = PushNeeds(after, moment, asked and asked.unique, is_once, batch=joins)
-        found = found._replace(is_marked=bool(needs), name=name_of(job), result_ttl=kept_for)
+        lock, throttle = asked and asked.unique, throttled and throttled.throttle
+        found = PushNeeds(
+            *(after, moment, lock, is_once, throttle),
+            is_marked=bool(needs), name=name_of(job), batch=joins, result_ttl=kept_for,
+        )  # fmt: skip
         if joins is not None and found.gives_way:
             raise batches.refusal(job)
         made = made._replace(needs=found)
-    if throttled is not None and made.needs is not None:
-        found = made.needs._replace(throttle=throttled.throttle)
-        made = made._replace(needs=found, window=throttled.window, throttled=throttled.digest)
+    if throttled is not None:
+        made = made._replace(window=throttled.window, throttled=throttled.digest)
     if asked is None:
         return made._replace(head=text)
     head, _, tail = text.rpartition(asked.lock.encode())

@@ -343,35 +343,33 @@ def _add_group(
     if first.at is None:
         names.append(keys.queue(first.queue))
         place = len(names)
-    known: int | str = ""
-    locks: int | str = ""
-    batch: tuple[int | str, int | str] = ("", "")
-    windows: tuple[int | str, ...] = ("",)
-    if needs.batch is not None:
-        batch = (len(names) + 1, needs.batch.argument)
-        names += keys.of_members(needs.batch.bid)
-    results: int | str = ""
+    jids = [job.jid for job in jobs]
     each: list[Sequence[Any]] = [[job.payload for job in jobs]]
     if first.at is not None:
         each.append([job.at for job in jobs])
-    if needs.is_once:
-        known = len(names)
-        names += [keys.pushed(job.jid) for job in jobs]
-    if first.lock:
-        locks = len(names)
-        names += [keys.unique(job.lock) for job in jobs]
-    if needs.result_ttl:
-        results = len(names)
-        names += [keys.result(job.jid) for job in jobs]
     if needs.is_once or first.lock:
-        each.append([job.jid for job in jobs])
+        each.append(jids)
+    batch: tuple[int | str, int | str] = ("", "")
+    if needs.batch is not None:
+        before = _put(names, keys.of_members(needs.batch.bid))
+        batch = (before + 1, needs.batch.argument)
+    known = _put(names, map(keys.pushed, jids)) if needs.is_once else ""
+    locks = _put(names, [keys.unique(job.lock) for job in jobs]) if first.lock else ""
+    results = _put(names, map(keys.result, jids)) if needs.result_ttl else ""
+    windows: tuple[int | str, ...] = ("",)
     if needs.throttle is not None:
-        windows = (len(names), *needs.throttle)
-        names += [keys.window(job.window) for job in jobs]
+        windows = (_put(names, [keys.window(job.window) for job in jobs]), *needs.throttle)
     arguments += (len(jobs), place, first.queue, needs.expires_in or "", needs.first)
     arguments += (locks, needs.name, *_lock_of(needs), known, *batch)
     arguments += (results, *needs.placeholder(first.queue), *windows)
     arguments += chain.from_iterable(zip(*each, strict=True))
+
+
+def _put(names: list[str], more: Iterable[str]) -> int:
+    """Adds these keys to those of a call. Returns the number of the key before them."""
+    before = len(names)
+    names += more
+    return before
 
 
 def _lock_of(needs: PushNeeds) -> tuple[object, object]:
