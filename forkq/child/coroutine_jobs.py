@@ -299,9 +299,8 @@ class CoroutineJobs:
         """Returns these, of which the oldest is the first, to the head of their queues."""
         if not units:
             return
-        if (
-            units and not self._is_quiet and self._group is None
-        ):  # first: else a fetch brings the first that are back
+        if not self._is_quiet and self._group is None:
+            # First: else a fetch brings the first that are back.
             self._on_full({unit.queue_name for unit in units})
         with self._waiting.closed():
             for unit in reversed(units):

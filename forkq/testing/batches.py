@@ -7,15 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ..errors import BatchFinished
-from ..features.batch.parts import Place, PushedInto, place_in
+from ..features.batch.parts import STATES, Place, PushedInto, place_in
 from ..features.ways import BY_NAME
 from ..wire.marks import KEY, needs_in
 from ..wire.payload import Payload
 
-_WAITS, _DONE, _DEAD, _OTHERWISE = range(4)
-_STATES: Final = {
-    "done": _DONE, "dead": _DEAD, "ended otherwise": _OTHERWISE, "waits again": _WAITS,
-}  # fmt: skip
+_WAITS, _DONE = STATES["waits again"], STATES["done"]
+_DEAD, _OTHERWISE = STATES["dead"], STATES["ended otherwise"]
 _AFTER: Final[dict[str, dict[str, str]]] = {
     "break": {"open": "broken"},
     "seal": {"open": "sealed", "broken": "sealed"},
@@ -107,7 +105,7 @@ class FakeBatches:
         """The job takes this way: its batch hears of it."""
         place: Place | None = None if job is None else place_in(needs_in(job.get(KEY)))
         batch = None if place is None else self._batches.get(place.bid)
-        state = _STATES.get(BY_NAME[way].batch)
+        state = STATES.get(BY_NAME[way].batch)
         if place is None or batch is None or state is None:
             return
         if place.member is not None:

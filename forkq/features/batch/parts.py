@@ -39,7 +39,7 @@ EVENTS: Final[tuple[Event, ...]] = ("death", "finish", "success")
 # The ways that may be ignored: a success in spite of them.
 IGNORABLE: Final = ("expired", "cancelled", "discarded", "dropped", "deleted")
 # The two bits of a member in each state.
-_STATES: Final[dict[str, int]] = {"done": 1, "dead": 2, "ended otherwise": 3, "waits again": 0}
+STATES: Final[dict[str, int]] = {"done": 1, "dead": 2, "ended otherwise": 3, "waits again": 0}
 
 # The placeholder of the index: a byte that no JSON text has, since a string escapes it.
 INDEX: Final = b"\x02"
@@ -136,15 +136,15 @@ def effects(
     depth, rest = 1 + len(place.above), tuple(more)
     if fate == "failing" and place.member is not None:
         return (Effect("batch_failing", key, (depth, place.member, jid), rest),)
-    if fate not in _STATES:
+    if fate not in STATES:
         return NONE
     if place.member is None:
-        return (Effect("batch_called", key, (depth, place.letter, _STATES[fate]), rest),)
-    return (Effect("batch", key, (depth, place.member, _STATES[fate], way, jid), rest),)
+        return (Effect("batch_called", key, (depth, place.letter, STATES[fate]), rest),)
+    return (Effect("batch", key, (depth, place.member, STATES[fate], way, jid), rest),)
 
 
 def lost(keys: Keys, bid: str, above: Sequence[str], member: int) -> tuple[Effect, ...]:
     """What a batch hears of a member that is nowhere."""
     [key, *more] = keys.of_batch(bid, above)
-    arguments = (1 + len(above), member, _STATES["ended otherwise"], "lost", "")
+    arguments = (1 + len(above), member, STATES["ended otherwise"], "lost", "")
     return (Effect("batch", key, arguments, tuple(more)),)
