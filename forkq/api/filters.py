@@ -10,7 +10,9 @@ from datetime import timedelta
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
+from ..features.batch.parts import bids_in
 from ..wire import times
+from ..wire.marks import KEY, needs_in
 from .masks import MASK
 
 if TYPE_CHECKING:
@@ -24,7 +26,8 @@ class Filter:
     ``job`` and ``error`` are the name of a class, or its last part: "Timeout" also finds
     "requests.exceptions.Timeout". They may have ``*`` and ``?``; "=Timeout" is that name alone.
     ``queue`` is a name, ``tag`` one of the job's tags. ``match`` is text anywhere in the payload,
-    upper and lower case alike; not in a value that is masked.
+    upper and lower case alike; not in a value that is masked. ``batch`` is the id of a batch: its
+    members and its callbacks, and those of the batches within it.
     ``older_than`` and ``newer_than`` are seconds or a timedelta, and compare how long the job has
     been where it is (``JobEntry.since``). ``keys`` are those of a selection (``JobEntry.key``); a
     set finds them without reading the others. A queue does so only near the number ``near`` (0 is
@@ -37,6 +40,7 @@ class Filter:
     queue: str | None = None
     tag: str | None = None
     match: str | None = None
+    batch: str | None = None
     older_than: float | timedelta | None = None
     newer_than: float | timedelta | None = None
     keys: Collection[str] | None = None
@@ -63,6 +67,7 @@ class Filter:
             and (self.jid is None or self.jid == entry.jid)
             and (self.queue is None or self.queue == entry.queue)
             and (self.tag is None or self.tag in entry.tags)
+            and (self.batch is None or self.batch in bids_in(needs_in(entry.job.get(KEY))))
         )
 
     def _has_age(self, entry: JobEntry, now: float | None) -> bool:

@@ -21,7 +21,7 @@ from ..wire.marks import KEY, needs_in
 from ..wire.payload import DEFAULT_QUEUE
 from ..wire.prepared import PreparedJob
 from .block import block, joins
-from .callbacks import checked, checked_ways, encoded
+from .callbacks import checked, checked_name, checked_ways, encoded
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -58,7 +58,7 @@ class Batch:
         ignore: Sequence[str] = (),
     ) -> None:
         self.bid = token_urlsafe(10)
-        self.name = name
+        self.name = checked_name(name)
         given = {"success": on_success, "finish": on_finish, "death": on_death}
         self._callbacks = {event: checked(event, given[event]) for event in EVENTS}
         self._ignore = checked_ways(ignore)
@@ -143,6 +143,8 @@ class Batch:
             self._above, self._via = (outer.bid, *outer._above), outer._via
             if len(self._above) >= DEEPEST:
                 raise InvalidJob(f"batches may be nested {DEEPEST} deep; make this one outside")
+        elif self._ignore and self._callbacks["success"] is None:
+            raise ForkqError("ignore keeps ends from on_success alone: give on_success, too")
         prepared = filter(None, self._callbacks.values())
         queues = [each.payload.get("queue", DEFAULT_QUEUE) for each in prepared]
         self._server = home_of(queues, None if outer is None else outer._server)

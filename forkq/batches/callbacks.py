@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ForkqError, InvalidJob, shown
@@ -34,11 +34,20 @@ def checked(event: str, given: object) -> PreparedJob | None:
     return given
 
 
-def checked_ways(ignore: Sequence[str]) -> tuple[str, ...]:
-    """Raises ForkqError for a way that cannot be ignored."""
-    given = (ignore,) if isinstance(ignore, str) else tuple(ignore)
+def checked_name(name: object) -> str:
+    """The name of a batch. Raises ForkqError for what is none."""
+    if type(name) is not str:
+        raise ForkqError(f'a batch has a name, and not {shown(name)}: forkq.Batch("import")')
+    return name
+
+
+def checked_ways(ignore: object) -> tuple[str, ...]:
+    """The ways that are ignored. Raises ForkqError for one that cannot be."""
+    if isinstance(ignore, str) or not isinstance(ignore, Iterable):
+        raise ForkqError(f"ignore takes a list of ways, as in ignore=['expired']: {shown(ignore)}")
+    given = tuple(ignore)
     if odd := [way for way in given if way not in IGNORABLE]:
-        raise ForkqError(f"ignore: {odd[0]!r} is none of {', '.join(IGNORABLE)}")
+        raise ForkqError(f"ignore: {shown(odd[0])} is none of {', '.join(IGNORABLE)}")
     return given
 
 

@@ -8,14 +8,15 @@ batch".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from ..errors import MalformedPayload
-from ..features.batch.parts import lost, place_in
+from ..features.batch.parts import DEEPEST, lost, place_in
 from ..features.effects import packed
-from ..store.connection import RedisConnection
+from ..store.connection import Call, RedisConnection
 from ..store.find_job import JobSearch
 from ..store.scripts import BATCH_CHANGE, EFFECTS_ALONE
 from ..store.steps import checked
@@ -34,25 +35,58 @@ LOOK_EVERY: Final = 600.0
 _MOST: Final = 10_000
 _BATCHES: Final = 10_000  # the latest ones that a look reads
 _PAGE: Final = 500
-# Members that one call of a script settles.
+# So many members one call of a script settles, and so many batches one round trip is about.
 _AT_ONCE: Final = 100
 _REST: Final = 3  # times as long as a step took
-_FIELDS: Final = ("state", "total", "done", "dead", "other", "parent")
+_NUMBERS: Final = ("total", "done", "dead", "other", "ignored")
+_LETTERS: Final = ("d", "f", "s")
+_FIELDS: Final = (
+    *("state", "parent", "calls", *_NUMBERS),
+    *(f"{what}_{letter}" for what in ("fired", "called") for letter in _LETTERS),
+)
 _OVER: Final = object()
+# Which of the four members of a byte of the bitfield wait, by the value of that byte.
+_WAITING: Final = [[k for k in range(4) if not byte >> (6 - 2 * k) & 3] for byte in range(256)]
+# What a batch waits for: a member by its index, or a callback by its letter.
+_Awaited: TypeAlias = "set[int | str]"
 
 
 class Standing(NamedTuple):
-    """A batch as a look finds it: its numbers are ``total`` and those of its ended members."""
+    """A batch as a look finds it. ``numbers``: its members, the ended ones as they have ended, and
+    those that are ignored; ``calls``: the letters of its callbacks; ``fired``: those whose time has
+    come; ``called``: those that have ended."""
 
     bid: str
     state: str
-    numbers: tuple[int, ...]
     parent: str
+    numbers: tuple[int, ...]
+    calls: frozenset[str]
+    fired: frozenset[str]
+    called: frozenset[str]
 
     @property
     def waiting(self) -> int:
         """How many members have not ended."""
-        return self.numbers[0] - sum(self.numbers[1:])
+        return self.numbers[0] - sum(self.numbers[1:4])
+
+    @property
+    def awaited_calls(self) -> frozenset[str]:
+        """The callbacks that the batch above waits for: where there is none, nothing does."""
+        return (self.calls & self.fired) - self.called if self.parent else frozenset()
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for a member or for a callback."""
+        return self.waiting > 0 or bool(self.awaited_calls)
+
+    @property
+    def lacks_a_call(self) -> bool:
+        """Whether the time of an event has come, but Redis has refused what comes of it."""
+        total, done, dead, _, ignored = self.numbers
+        is_over = self.state in ("sealed", "cancelled") and self.waiting <= 0
+        is_success = is_over and not dead and done + max(0, ignored) >= total
+        due = {"d": dead > 0, "f": is_over, "s": is_success}
+        return any(due[letter] and letter not in self.fired for letter in _LETTERS)
 
 
 class StandingBatches:
@@ -65,8 +99,8 @@ class StandingBatches:
         self._has_batches = False
         self._steps: Iterator[None] | None = None
         self._next_step = 0.0
-        self._before: dict[str, tuple[int, ...]] = {}  # the numbers at the last look
-        self._missed: dict[str, set[int]] = {}  # members that the last search has not found
+        self._before: dict[str, Standing] = {}  # those that waited at the last look
+        self._missed: dict[str, _Awaited] = {}  # what the last search has not found
 
     def load(self, watch: bool) -> None:
         """Reads whether there is a batch."""
@@ -94,26 +128,33 @@ class StandingBatches:
     def _look(self) -> Iterator[None]:
         waiting: dict[str, Standing] = {}
         for page in self._pages():
-            for each in self._read(page):
-                if each.waiting > 0:
-                    waiting[each.bid] = each
-                elif each.state in ("sealed", "cancelled"):
-                    self._change(each)
+            found = self._read(page)
+            waiting |= {each.bid: each for each in found if each.waits}
+            self._push_calls([each for each in found if each.lacks_a_call])
             yield
-        still = [each for each in waiting.values() if self._before.get(each.bid) == each.numbers]
-        self._before = {each.bid: each.numbers for each in waiting.values()}
-        if sum(each.waiting for each in still) > _MOST:
-            still = sorted(still, key=lambda each: each.waiting)
-            while sum(each.waiting for each in still) > _MOST:
-                still.pop()
-        missed = dict[str, set[int]]()
+        still = self._still(waiting)
+        self._before = waiting
+        missed = dict[str, _Awaited]()
         if still:
-            search = MemberSearch(self._connection, self._keys, [each.bid for each in still])
-            yield from search.steps()
-            for each in still:
-                missed[each.bid] = self._waiting_members(each) - search.members[each.bid]
-                yield from self._settle(each, missed[each.bid] & self._missed.get(each.bid, set()))
+            yield from self._search(still, missed)
         self._missed = missed
+
+    def _still(self, waiting: Mapping[str, Standing]) -> list[Standing]:
+        """Those that stand still since the last look: those with the fewest waiting members first,
+        and so many that the search is bounded."""
+        still = [each for each in waiting.values() if self._before.get(each.bid) == each]
+        still.sort(key=lambda each: each.waiting)
+        counts = accumulate(each.waiting for each in still)
+        return [each for each, count in zip(still, counts, strict=True) if count <= _MOST]
+
+    def _search(self, still: Sequence[Standing], missed: dict[str, _Awaited]) -> Iterator[None]:
+        """Searches for what these batches wait for, and notes what it has ``missed``."""
+        search = MemberSearch(self._connection, self._keys, [each.bid for each in still])
+        yield from search.steps()
+        for first in range(0, len(still), _AT_ONCE):
+            awaited = self._awaited(still[first : first + _AT_ONCE])
+            missed |= {each.bid: left - search.seen[each.bid] for each, left in awaited}
+            yield from self._settle([each for each, _ in awaited], missed)
 
     def _pages(self) -> Iterator[list[str]]:
         names = self._connection.call("ZRANGE", self._keys.batches, 0, _BATCHES - 1, "REV")
@@ -125,70 +166,116 @@ class StandingBatches:
     def _read(self, bids: Sequence[str]) -> list[Standing]:
         """What Redis has of these batches, without what is gone or damaged."""
         asked = [("HMGET", self._keys.batch(bid), *_FIELDS) for bid in bids]
-        found = []
-        for bid, reply in zip(bids, self._connection.pipeline(asked), strict=True):
-            if isinstance(reply, list) and reply[0] is not None:
-                state, *numbers, parent = (str(one or b"", "utf-8", "replace") for one in reply)
-                counts = tuple(int(one) if one.isdigit() else 0 for one in numbers)
-                found.append(Standing(bid, state, counts, parent))
-        return found
+        replies = self._connection.pipeline(asked)
+        pairs = zip(bids, replies, strict=True)
+        return [_standing(bid, reply) for bid, reply in pairs if type(reply) is list and reply[0]]
 
-    def _change(self, batch: Standing) -> None:
-        """Pushes a callback that Redis refused when its time came."""
-        above = self._above(batch)
-        arguments = (1 + len(above), "look")
-        self._connection.script(BATCH_CHANGE, self._keys.of_batch(batch.bid, above), arguments)
+    def _push_calls(self, batches: Sequence[Standing]) -> None:
+        """Pushes callbacks that Redis refused when their time came."""
+        chains = self._chains(batches)
+        for first in range(0, len(batches), _AT_ONCE):
+            calls = []
+            for batch in batches[first : first + _AT_ONCE]:
+                above = chains[batch.bid]
+                names = self._keys.of_batch(batch.bid, above)
+                calls.append(Call(BATCH_CHANGE, names, (1 + len(above), "look")))
+            checked(self._connection.exchange(calls))
 
-    def _above(self, batch: Standing) -> list[str]:
-        found, parent = list[str](), batch.parent
-        while parent and parent not in found:
-            found.append(parent)
-            [up] = self._read([parent]) or [Standing("", "", (0,), "")]
-            parent = up.parent
-        return found
+    def _chains(self, batches: Iterable[Standing]) -> dict[str, list[str]]:
+        """The batches above each of these, the nearest first."""
+        chains: dict[str, list[str]] = {each.bid: [] for each in batches}
+        parents = {each.bid: each.parent for each in batches if each.parent}
+        for _ in range(DEEPEST if parents else 0):
+            for bid, parent in parents.items():
+                chains[bid].append(parent)
+            above = {each.bid: each.parent for each in self._read([*{*parents.values()}])}
+            parents = {bid: above[one] for bid, one in parents.items() if above.get(one)}
+            if not parents:
+                break
+        return chains
 
-    def _waiting_members(self, batch: Standing) -> set[int]:
-        """The members whose two bits say that they wait, without batches: those tell themselves."""
-        ends, fields = self._keys.batch_ends(batch.bid), self._keys.batch(batch.bid)
-        bits, names = checked(self._connection.pipeline([("GET", ends), ("HKEYS", fields)]))
-        children = {int(name[6:]) for name in names if name.startswith(b"child:")}
-        total = batch.numbers[0]
-        padded = (bits or b"").ljust(-(-total // 4), b"\0")
-        waiting = {i for i in range(total) if not padded[i // 4] >> (6 - 2 * (i % 4)) & 3}
-        return waiting - children
+    def _awaited(self, batches: Sequence[Standing]) -> list[tuple[Standing, _Awaited]]:
+        """What each of these batches waits for, without those that are damaged. Batches that are
+        members tell themselves, as long as Redis has them."""
+        ends = self._connection.pipeline([("GET", self._keys.batch_ends(b.bid)) for b in batches])
+        hashes = self._connection.pipeline([("HGETALL", self._keys.batch(b.bid)) for b in batches])
+        there = self._known_children(hashes)
+        return [
+            (
+                batch,
+                {*(_waiting_in(bits or b"", batch.numbers[0]) - children), *batch.awaited_calls},
+            )
+            for batch, bits, children in zip(batches, ends, there, strict=True)
+            if not isinstance(bits, Exception)
+        ]
 
-    def _settle(self, batch: Standing, members: Iterable[int]) -> Iterator[None]:
-        """Ends these members otherwise, some at a time."""
-        left, above = sorted(members), self._above(batch)
-        if left:
+    def _known_children(self, hashes: Sequence[Any]) -> list[set[int]]:
+        """Of the batches with these hashes, the indices of the members that are batches which Redis
+        has."""
+        children = [
+            {int(name[6:]): key for name, key in fields.items() if name[:6] == b"child:"}
+            if isinstance(fields, dict)
+            else {}
+            for fields in hashes
+        ]
+        names = [key for each in children for key in each.values()]
+        known = self._connection.pipeline([("EXISTS", key) for key in names]) if names else []
+        there = {key for key, count in zip(names, known, strict=True) if count}
+        return [{index for index, key in each.items() if key in there} for each in children]
+
+    def _settle(
+        self, batches: Sequence[Standing], missed: Mapping[str, _Awaited]
+    ) -> Iterator[None]:
+        """Ends otherwise what two searches have missed, some at a time."""
+        twice = {each.bid: missed[each.bid] & self._missed.get(each.bid, set()) for each in batches}
+        chains = self._chains([each for each in batches if twice[each.bid]])
+        for bid, above in chains.items():
+            left = sorted(twice[bid], key=str)
             self._log.warning(
                 "members of a batch were nowhere: they count as ended otherwise",
-                batch=batch.bid,
+                batch=bid,
                 members=len(left),
             )
-        for first in range(0, len(left), _AT_ONCE):
-            names: list[Any] = []
-            ends = self._keys.totals("ends")
-            texts = [
-                packed(lost(self._keys, batch.bid, above, member), names, ends)
-                for member in left[first : first + _AT_ONCE]
-            ]
-            self._connection.script(EFFECTS_ALONE, names, texts)
-            yield
+            for first in range(0, len(left), _AT_ONCE):
+                names: list[Any] = []
+                ends = self._keys.totals("ends")
+                page = left[first : first + _AT_ONCE]
+                texts = [packed(lost(self._keys, bid, above, one), names, ends) for one in page]
+                self._connection.script(EFFECTS_ALONE, names, texts)
+                yield
 
 
 class MemberSearch(JobSearch):
-    """One pass for the members of these batches. ``members``: the indices of those that were
-    seen."""
+    """One pass for the members and the callbacks of these batches. ``seen``: the indices and the
+    letters of those that are there."""
 
     def __init__(self, connection: RedisConnection, keys: Keys, bids: Iterable[str]) -> None:
         super().__init__(connection, keys, bids)
-        self.members: dict[str, set[int]] = {bid: set() for bid in self._wanted}
+        self.seen: dict[str, _Awaited] = {bid: set() for bid in self._wanted}
 
     def _note(self, location: Any, queue: str, payload: bytes, **more: Any) -> None:
         try:
             place = place_in(needs_in(loads_head(payload).get(KEY)))
         except MalformedPayload:
             return
-        if place is not None and place.member is not None and place.bid in self.members:
-            self.members[place.bid].add(place.member)
+        if place is not None and place.bid in self.seen:
+            self.seen[place.bid].add(place.letter if place.member is None else place.member)
+
+
+def _standing(bid: str, values: Sequence[bytes | None]) -> Standing:
+    """The batch with these values of ``_FIELDS``."""
+    state, parent, calls, *rest = (str(value or b"", "utf-8", "replace") for value in values)
+    numbers = tuple(int(text) if text.removeprefix("-").isdigit() else 0 for text in rest[:5])
+    fired, called = _letters_of(rest[5:8]), _letters_of(rest[8:])
+    return Standing(bid, state, parent, numbers, frozenset(calls), fired, called)
+
+
+def _letters_of(texts: Sequence[str]) -> frozenset[str]:
+    return frozenset(letter for letter, text in zip(_LETTERS, texts, strict=True) if text)
+
+
+def _waiting_in(bits: bytes, total: int) -> set[int]:
+    """The members whose two bits say that they wait."""
+    padded = bits.ljust(-(-total // 4), b"\0")
+    found = {4 * at + k for at, byte in enumerate(padded) for k in _WAITING[byte]}
+    return {index for index in found if index < total}

@@ -97,7 +97,7 @@ class FakeBatches:
             else batch.state != "cancelled" and batch.members[into.via][0] == _WAITS
         )
         if batch is None or not is_open:
-            raise BatchFinished("the batch takes no members any more")
+            raise BatchFinished(f"the batch {into.bid} takes no members any more")
         batch.members.append((_WAITS, ""))
         return len(batch.members) - 1
 

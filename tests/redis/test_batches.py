@@ -185,7 +185,7 @@ def test_a_push_behind_the_block_is_refused(client: forkq.Client, redis: Redis) 
             redis.hset(KEYS.batch(one.bid), "state", "sealed")
             job.perform_bulk([[2], [3]])
 
-    with pytest.raises(forkq.BatchFinished, match="takes no members any more"):
+    with pytest.raises(forkq.BatchFinished, match=f"batch {one.bid} takes no members any more"):
         push()
     assert [each["args"] for each in members(redis)] == [[1]]
     assert numbers(redis, one.bid)[0] == 1
@@ -292,6 +292,45 @@ def test_ways_that_are_ignored_keep_no_success_away(
     assert (numbers(redis, batch.bid), fields(redis, batch.bid)["ignored"]) == ((2, 1, 0, 1), "1")
     with pytest.raises(forkq.ForkqError, match="none of expired"):
         forkq.Batch(ignore=("done",))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"name": 5}, r'a batch has a name, and not 5: forkq\.Batch\("import"\)'),
+        ({"ignore": "expired"}, r"ignore takes a list of ways, as in ignore=\['expired'\]"),
+        ({"ignore": 5}, "ignore takes a list of ways"),
+        ({"ignore": [5]}, "ignore: 5 is none of expired"),
+    ],
+)
+def test_odd_arguments_are_refused(arguments: Any, message: str) -> None:
+    with pytest.raises(forkq.ForkqError, match=message):
+        forkq.Batch(**arguments)
+
+
+def test_ignore_without_a_success_is_refused_but_for_batches_within(client: Any) -> None:
+    """What is ignored there counts for the success of the batch above."""
+    with pytest.raises(forkq.ForkqError, match="give on_success"), forkq.Batch(ignore=["expired"]):
+        pass
+    with forkq.Batch(on_success=report().s("x")), forkq.Batch(ignore=["expired"]):
+        pass
+
+
+def test_a_retry_of_dead_members_takes_no_job_that_only_names_the_batch(
+    client: forkq.Client, redis: Redis, redis_server: Server
+) -> None:
+    def perform(text: str) -> None:
+        raise ValueError(text)
+
+    job = forkq.job(name="Load", retry=0)(perform)
+    with forkq.Batch() as outer, forkq.Batch() as inner:
+        job.perform_async("member")
+    job.perform_async(inner.bid)
+    job.perform_async(outer.bid)
+    with InProcessClock(redis_server.url), InProcessChild(redis_server.url):
+        wait_until(lambda: redis.zcard("dead") == 3, what="three deaths")
+    assert api.Batch(outer.bid).retry_dead().done == 1
+    assert sorted(entry.args[0] for entry in api.DeadSet()) == sorted([inner.bid, outer.bid])
 
 
 def test_a_deleted_member_that_comes_back_is_not_ignored_and_done_as_well(

@@ -18,13 +18,14 @@ import forkq
 from forkq import api, middleware, registry
 from forkq.child.failure.ends import Ends
 from forkq.child.failure.retry import Bury, End, Retry, Snoozed
-from forkq.features.batch.parts import EVENTS, IGNORABLE
+from forkq.features.batch.parts import EVENTS, IGNORABLE, PushedInto
 from forkq.features.ways import BY_NAME
 from forkq.store.connection import RedisConnection
 from forkq.store.crash_record import ProcessDeath
 from forkq.store.dead_set import DeadSetLimits
 from forkq.store.recovery import Recovery
 from forkq.store.steps import carry_out
+from forkq.testing.batches import FakeBatches
 from forkq.wire.keys import Keys
 from forkq.wire.lease import UnitOfWork
 from forkq.wire.marks import KEY
@@ -132,12 +133,27 @@ class World:
         self.report = forkq.job(name="Report", queue="default")(lambda bid, event: None)
         self.pushed: Counter[tuple[str, str]] = Counter()
         self.seen: set[str] = set()
+        self.fake = FakeBatches(lambda payload: None)  # what forkq.testing has, beside the scripts
+
+    def change_both(self, made: Any) -> Callable[..., bytes]:
+        """Makes or changes a batch, in Redis and in a test without Redis."""
+        change = made._change
+
+        def changed(*arguments: Any) -> bytes:
+            keys = KEYS.of_batch(made.bid, made._above)
+            state: bytes = change(*arguments)
+            assert self.fake.change(keys, (1 + len(made._above), *arguments)) == state
+            return state
+
+        return changed
 
     def batch(self, above: Model | None, depth: int) -> None:
         """Makes a batch, and pushes its members while others end."""
         events = [event for event in EVENTS if self.random.random() < 0.7]
         ignore = [way for way in IGNORABLE if self.random.random() < 0.2]
-        made: Any = forkq.Batch(ignore=ignore)
+        made: Any = forkq.Batch()
+        made._ignore = tuple(ignore) if above or "success" in events else ()
+        made._change = self.change_both(made)
         calls = {event: self.report.s(made.bid, event[0]) for event in events}
         made._callbacks = {event: calls.get(event) for event in EVENTS}
         with made:
@@ -159,6 +175,8 @@ class World:
         for number in range(len(model.states), len(model.states) + count):
             model.states[number] = (0, "")
         assert batch.perform_bulk(self.job, [[1]] * count) == count
+        for _ in range(count):
+            self.fake.join(PushedInto(batch.bid))
         model.look()
 
     def run(self) -> None:
@@ -229,6 +247,7 @@ class World:
         need = job[KEY]["needs"]["batch"]
         model = self.models[need.get("bid") or need["of"]]
         fate = BY_NAME[way].batch
+        self.fake.end(job, way)
         if "i" in need:
             model.take(need["i"], way)
         elif fate in STATES:
@@ -259,6 +278,11 @@ class World:
             assert counts == [len(states), states.count(1), states.count(2), states.count(3)]
             fired = {name[6:].decode() for name in found if name.startswith(b"fired_")}
             assert fired == model.fired
+            fake = self.fake._batches[bid]
+            assert [state for state, _ in fake.members] == [
+                model.states[i][0] for i in range(counts[0])
+            ]
+            assert (fake.fired, fake.called) == (model.fired, model.called)
             expected.update((bid, letter) for letter in model.fired & model.calls)
         assert self.pushed == expected
 

@@ -159,6 +159,73 @@ def test_a_callback_that_redis_refused_is_pushed_by_a_later_look(
     assert "finish" in batch.report().fired
 
 
+def nested(**more: Any) -> tuple[api.Batch, api.Batch]:
+    with forkq.Batch(on_finish=told("outer")) as outer, forkq.Batch(**more) as inner:
+        load.perform_async(1)
+    return api.Batch(outer.bid), api.Batch(inner.bid)
+
+
+def test_a_batch_above_does_not_wait_for_a_callback_that_was_removed(
+    leader: StandingBatches, redis: Redis, redis_server: Server
+) -> None:
+    outer, inner = nested(on_finish=told("finish"), on_success=told("success"))
+    with InProcessChild(redis_server.url):
+        wait_until(lambda: inner.report().fired, what="the end of the member")
+    due: Any = redis.zrange("schedule", 0, -1)
+    [removed] = [payload for payload in due if b'"finish"' in payload]
+    redis.zrem("schedule", removed)  # as Sidekiq's page does
+    look(leader, 2)
+    assert counts(outer) == (1, 1, 0, 0)
+    look(leader)
+    assert counts(outer) == (1, 1, 0, 0)  # the other callback waits in the schedule
+    with InProcessClock(redis_server.url), InProcessChild(redis_server.url):
+        wait_until(lambda: "outer" in ran, what="the end of the batch above")
+    assert counts(outer) == (1, 0, 0, 1)
+    assert ran == [1, "success", "outer"]
+
+
+def test_a_batch_above_does_not_wait_for_a_batch_that_is_gone(
+    leader: StandingBatches, redis: Redis
+) -> None:
+    outer, inner = nested()
+    redis.delete(KEYS.batch(inner.bid))
+    look(leader, 3)
+    assert counts(outer) == (1, 0, 0, 1)
+
+
+def test_a_damaged_batch_keeps_no_other_one_waiting(leader: StandingBatches, redis: Redis) -> None:
+    damaged, other = made(1), made(2)
+    redis.delete(QUEUE)
+    redis.lpush(KEYS.batch_ends(damaged.bid), "x")
+    look(leader, 3)
+    assert counts(other) == (1, 0, 0, 1)
+    assert counts(damaged) == (1, 1, 0, 0)
+
+
+def test_the_callbacks_of_many_batches_are_pushed_in_few_round_trips(
+    leader: StandingBatches, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    redis.set("schedule", "x")
+    for _ in range(120):
+        made(on_finish=told("finish"))
+    redis.delete("schedule")
+    trips = 0
+    pipeline = RedisConnection.pipeline
+
+    def counted(self: RedisConnection, commands: Any) -> Any:
+        nonlocal trips
+        trips += self is leader._connection
+        return pipeline(self, commands)
+
+    monkeypatch.setattr(RedisConnection, "pipeline", counted)
+    look(leader)
+    assert redis.zcard("schedule") == 120
+    assert trips < 20
+    trips = 0
+    look(leader)  # batches that lack nothing are only read
+    assert trips <= 2
+
+
 def test_nothing_is_asked_while_there_is_no_batch(leader: StandingBatches) -> None:
     leader.load(watch=False)
     assert leader.next_due() is None

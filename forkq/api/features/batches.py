@@ -104,7 +104,7 @@ class BatchEntry:
         server, report = self._found()
         if report.state == "cancelled":
             raise ForkqError(f"the batch {self.bid} is cancelled: retry its jobs one by one")
-        return DeadSet(server).retry_all(Filter(match=f'"{self.bid}"'))
+        return DeadSet(server).retry_all(Filter(batch=self.bid))
 
     def _found(self) -> tuple[Server, BatchReport]:
         def look(server: Server) -> tuple[Server, BatchReport] | None:

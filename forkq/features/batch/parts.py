@@ -125,6 +125,12 @@ def place_in(needs: Mapping[str, Any]) -> Place | None:
     return None
 
 
+def bids_in(needs: Mapping[str, Any]) -> tuple[str, ...]:
+    """The batches to which the job with these needs belongs, the nearest first."""
+    place = place_in(needs)
+    return () if place is None else (place.bid, *place.above)
+
+
 def effects(
     keys: Keys, needs: Mapping[str, Any], fate: Fate, way: str, jid: str
 ) -> tuple[Effect, ...]:
@@ -143,8 +149,11 @@ def effects(
     return (Effect("batch", key, (depth, place.member, STATES[fate], way, jid), rest),)
 
 
-def lost(keys: Keys, bid: str, above: Sequence[str], member: int) -> tuple[Effect, ...]:
-    """What a batch hears of a member that is nowhere."""
+def lost(keys: Keys, bid: str, above: Sequence[str], what: int | str) -> tuple[Effect, ...]:
+    """What a batch hears of a member that is nowhere, or of a callback: ``what`` is the index of
+    the one, or the letter of the other."""
     [key, *more] = keys.of_batch(bid, above)
-    arguments = (1 + len(above), member, STATES["ended otherwise"], "lost", "")
-    return (Effect("batch", key, arguments, tuple(more)),)
+    depth, state, rest = 1 + len(above), STATES["ended otherwise"], tuple(more)
+    if isinstance(what, str):
+        return (Effect("batch_called", key, (depth, what, state), rest),)
+    return (Effect("batch", key, (depth, what, state, "lost", ""), rest),)

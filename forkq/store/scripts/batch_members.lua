@@ -12,7 +12,9 @@ local function next_member(hash, ends, via)
     if old.err then return nil, old end
     is_open = old[1] == 0
   end
-  if not is_open then return nil, { err = 'BATCHFINISHED the batch takes no members any more' } end
+  if not is_open then
+    return nil, { err = 'BATCHFINISHED the batch ' .. hash:match('[^:]*$') .. ' takes no members any more' }
+  end
   return tonumber(values[2] or 0)
 end
 

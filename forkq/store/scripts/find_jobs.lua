@@ -20,14 +20,14 @@ for i = 5, #ARGV do wanted[ARGV[i]] = true end
 local function has_one(payload, key)
   local at = payload:find(key, 1, true)
   while at do
-    local name = payload:match('^%s*:%s*"([^"]*)"', at + 5)
+    local name = payload:match('^%s*:%s*"([^"]*)"', at + #key)
     if name and (wanted[name] or name:find('\\', 1, true)) then return true end
-    at = payload:find(key, at + 5, true)
+    at = payload:find(key, at + #key, true)
   end
 end
 
 local function look_at(number, mark, payload)
-  if not (has_one(payload, '"jid"') or has_one(payload, '"bid"')) then return end
+  if not (has_one(payload, '"jid"') or has_one(payload, '"bid"') or has_one(payload, '"of"')) then return end
   for _, part in ipairs({ number, mark, payload }) do answer[#answer + 1] = part end
 end
 
