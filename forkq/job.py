@@ -164,8 +164,9 @@ class Job:
             cls._retry_on = _errors("retry_on", retry_on, cls)
         if discard_on is not None:
             cls._discard_on = _errors("discard_on", discard_on, cls)
+        _refuse_both(cls._retry_on, cls._discard_on, cls)
         if not cls._is_iterable:
-            _refuse_max_runtime(cls._options, cls)
+            registry.refuse_max_runtime(cls._options, cls.__qualname__)
         parameters = cls._parameters()
         if parameters is None:
             return
@@ -274,6 +275,7 @@ def job(
             retry_on=_errors("retry_on", retry_on, function),
             discard_on=_errors("discard_on", discard_on, function),
         )
+        _refuse_both(spec.retry_on, spec.discard_on, function)
         registry.add(spec)
         return FunctionJob(function, spec, parameters)
 
@@ -304,7 +306,7 @@ def _spec_of_function(
 ) -> JobSpec:
     """The spec of a function, without its hooks. Raises InvalidJob."""
     if not iterable:
-        _refuse_max_runtime(options, function)
+        registry.refuse_max_runtime(options, function.__qualname__)
     return JobSpec(
         name=name or _full_name(function),
         make=_makes_generator(function) if iterable else lambda _running: function,
@@ -375,15 +377,6 @@ def _checked(
     return with_options(inherited, options, thing.__qualname__)
 
 
-def _refuse_max_runtime(options: Mapping[str, Any], thing: Any) -> None:
-    """Raises InvalidJob for a bound that a job which is not iterable would not keep."""
-    if "max_runtime" in options:
-        raise InvalidJob(
-            f"{thing.__qualname__}: `max_runtime` is of iterable jobs, which stop between two "
-            "items; pass `timeout`, or make it one (iterable=True, forkq.IterableJob)"
-        )
-
-
 def _refuse_no_function(found: Any) -> None:
     """Raises InvalidJob for what other libraries take where forkq takes the function."""
     if isinstance(found, type):
@@ -409,6 +402,18 @@ def _errors(option: str, given: Any, thing: Any) -> tuple[type[BaseException], .
                 f"in {option}=(ConnectionError, TimeoutError)"
             )
     return found
+
+
+def _refuse_both(
+    retried: Sequence[type[BaseException]], dropped: Sequence[type[BaseException]], thing: Any
+) -> None:
+    """Raises InvalidJob for an error that would be both tried again and dropped."""
+    for each in retried:
+        if each in dropped:
+            raise InvalidJob(
+                f"{thing.__qualname__}: {each.__name__} is in `retry_on` and in `discard_on`; "
+                "leave it in one of them"
+            )
 
 
 def _refuse_lazy(function: Callable[..., Any]) -> None:

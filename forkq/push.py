@@ -24,6 +24,7 @@ from typing import (
     overload,
 )
 
+from . import registry
 from .client import Template, plan_of
 from .default_client import adefault, default
 from .errors import InvalidJob, MissingAttribute, nearest
@@ -366,6 +367,7 @@ class Pusher(Generic[P]):
         """
         for key in sorted(options.keys() - OPTIONS.keys()):
             _refuse_misspelt(self.name, key)
+        registry.check_options_of(self.name, options)
         changed = with_options({**self._options, **more}, options, self.name)
         return Pusher(self.name, self._parameters, changed)
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from .errors import ForkqError, InvalidSchedule, UnknownJob
+from .errors import ForkqError, InvalidJob, InvalidSchedule, UnknownJob
 
 Event: TypeAlias = Literal["startup", "quiet", "shutdown", "exit", "fork", "leader"]
 EventHandler: TypeAlias = "Callable[[], Any]"
@@ -180,6 +180,23 @@ def lookup(name: str) -> JobSpec:
             "`app` in forkq.toml, or `forkq start -r`, names"
         )
     return spec
+
+
+def refuse_max_runtime(options: Mapping[str, Any], name: str) -> None:
+    """Raises InvalidJob for a bound that a job which is not iterable would not keep. ``name`` is
+    that of the job."""
+    if "max_runtime" in options:
+        raise InvalidJob(
+            f"{name}: `max_runtime` is of iterable jobs, which stop between two items; pass "
+            "`timeout`, or make it one (iterable=True, forkq.IterableJob)"
+        )
+
+
+def check_options_of(name: str, options: Mapping[str, Any]) -> None:
+    """Raises InvalidJob for an option that the job ``name`` cannot have, if it is known here."""
+    spec = find(name)
+    if spec is not None and not spec.is_iterable:
+        refuse_max_runtime(options, name)
 
 
 def names() -> list[str]:

@@ -28,6 +28,7 @@ from .running import in_sidekiq
 Cancellation: TypeAlias = Literal["removed", "asked", "unknown", "pending"]
 
 _LOOK_EVERY: Final = 0.05  # seconds
+_GRACE: Final = 10.0  # seconds
 # The answer of several shards is the first of these that one of them gives.
 _STRONGEST_FIRST: Final[tuple[Cancellation, ...]] = ("removed", "asked", "pending", "unknown")
 
@@ -130,17 +131,18 @@ def cancel(
     *,
     wait: float = 0.0,
     force: bool = False,
-    grace: float = 10.0,
+    grace: float | None = None,
     where: Server | Servers | None = None,
 ) -> Cancellation:
     """Cancels the job ``jid``, wherever it is. It returns at once, or waits up to ``wait`` seconds
     for what becomes of it.
 
     The leader removes a job that waits. One that runs gets a ``forkq.Cancelled``; with ``force``
-    its child is killed if the job has not ended ``grace`` seconds later. Returns "removed": the job
-    has ended as cancelled; "asked": it runs, and has been told; "unknown": it neither waits nor
-    runs; "pending": no leader has looked for it yet. Raises ForkqError if too many jobs are being
-    cancelled, and ServerUnavailable.
+    its child is killed if the job has not ended ``grace`` seconds later (10 by default). Returns
+    "removed": the job has ended as cancelled; "asked": it runs, and has been told; "unknown": it
+    neither waits nor runs; "pending": no leader has looked for it yet. Raises ForkqError if too
+    many jobs are being cancelled, and ServerUnavailable; InvalidJob for ``grace`` without
+    ``force``.
     """
     [found] = cancel_jobs([jid], wait=wait, force=force, grace=grace, where=where).values()
     return found
@@ -151,7 +153,7 @@ def cancel_jobs(
     *,
     wait: float = 0.0,
     force: bool = False,
-    grace: float = 10.0,
+    grace: float | None = None,
     where: Server | Servers | None = None,
 ) -> dict[str, Cancellation]:
     """Cancels these jobs as ``cancel`` does, all or none. Returns what has become of each after
@@ -164,7 +166,7 @@ def cancel_jobs(
             raise InvalidJob(f"{shown(jid)} is no jid: pass what a push has returned")
     check_seconds("wait", wait)
     named, found = list(dict.fromkeys(given)), _servers(where)
-    note_cancelled(found, [(field_of_jid(jid), jid) for jid in named], grace if force else None)
+    note_cancelled(found, [(field_of_jid(jid), jid) for jid in named], _grace(force, grace))
     return _outcomes(found, named, wait)
 
 
@@ -172,7 +174,7 @@ def cancel_class(
     name: str,
     *,
     force: bool = False,
-    grace: float = 10.0,
+    grace: float | None = None,
     where: Server | Servers | None = None,
 ) -> None:
     """Cancels all jobs of the class ``name`` that were made before now. The errors are those of
@@ -184,7 +186,15 @@ def cancel_class(
             f"cancel_class({shown(name)}): a class is cancelled by its whole name, and this is a "
             "pattern; the sets and queues have `cancel_all(Filter(job=...))`"
         )
-    note_cancelled(_servers(where), [(field_of_class(name), "")], grace if force else None)
+    note_cancelled(_servers(where), [(field_of_class(name), "")], _grace(force, grace))
+
+
+def _grace(force: bool, grace: float | None) -> float | None:
+    """How long a running job has to end before its child is killed; None: for ever. Raises
+    InvalidJob for a time that means nothing."""
+    if grace is not None and not force:
+        raise InvalidJob("`grace` means nothing without `force`: only force=True kills a child")
+    return (_GRACE if grace is None else grace) if force else None
 
 
 def cancel_entries(entries: Sequence[JobEntry]) -> None:

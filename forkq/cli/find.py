@@ -185,10 +185,8 @@ def _not_retried(reason: str) -> int:
 @click.option(
     "--grace",
     type=Number(min=0),
-    default=10,
-    show_default=True,
     metavar="SECONDS",
-    help="How long a running job has to end, with --force.",
+    help="How long a running job has to end, with --force [10].",
 )
 @json_option
 @finds_redis
@@ -198,7 +196,7 @@ def cancel(
     wait: float,
     wants_json: bool,
     force: bool,
-    grace: float,
+    grace: float | None,
     **flags: Any,
 ) -> int:  # fmt: skip
     """Cancel jobs, wherever they wait or run. Exit code 1 if one is nowhere, or if no leader has
@@ -207,8 +205,12 @@ def cancel(
     One that runs gets the exception forkq.Cancelled. To choose those that wait by a filter, use
     `forkq jobs cancel`, `forkq retries cancel` and `forkq scheduled cancel`.
     """
-    if bool(jids) == (name is not None):
+    if jids and name is not None:
+        raise click.UsageError("pass jids or --class NAME, not both: a class is cancelled whole")
+    if not jids and name is None:
         raise click.UsageError("pass the jids of jobs, or --class NAME")
+    if grace is not None and not force:
+        raise click.UsageError("--grace means nothing without --force, which kills the child")
     where = searched(configuration(**flags))
     if name is not None:
         _cancel_class(name, where, force=force, grace=grace)
@@ -222,7 +224,7 @@ def cancel(
     return 0 if set(found.values()) <= {"removed", "asked"} else 1
 
 
-def _cancel_class(name: str, where: Server | Servers, *, force: bool, grace: float) -> None:
+def _cancel_class(name: str, where: Server | Servers, *, force: bool, grace: float | None) -> None:
     """Cancels a class. Refuses a pattern, which names none."""
     if set("*?") & set(name):
         raise click.UsageError(

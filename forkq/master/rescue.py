@@ -259,7 +259,7 @@ class Rescue:
         if child.errors:
             mark = self._recovery.mark_failed
             for job in (yield from mark(child.queues, child.identity, child.errors, child.ran)):
-                self._log.error("job failed: its child was removed because of it", job=job)
+                self._log.error("job stopped: its child was removed because of it", job=job)
         return (yield from self._recovery.requeue(child.queues, child.identity))
 
     def _handle_lost_connection(self, batch: Sequence[_OpenRescue], error: BaseException) -> None:

@@ -360,10 +360,10 @@ def _check_alone(name: str, options: Mapping[str, Any], needs: Mapping[str, Any]
     for option in sorted(_WITHOUT.keys() & options.keys()):
         wanted = _WITHOUT[option]
         if needs.keys().isdisjoint(wanted):
-            also = " or ".join(f"`{one}`" for one in wanted)
-            raise InvalidJob(
-                f"job {name!r}: `{option}` means nothing without {also}; pass both, or neither"
-            )
+            also, remedy = " or ".join(f"`{one}`" for one in wanted), "pass both, or neither"
+            if option == "on_duplicate" and needs.get("debounce"):
+                remedy = "leave it out: the last push of a debounced job always runs"
+            raise InvalidJob(f"job {name!r}: `{option}` means nothing without {also}; {remedy}")
 
 
 def check_pair(name: str, options: Mapping[str, Any]) -> None:

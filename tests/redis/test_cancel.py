@@ -696,6 +696,14 @@ def test_a_time_that_is_none_is_refused(client: forkq.Client, redis: Redis, bad:
     assert not redis.exists(CANCELLED)
 
 
+def test_a_grace_without_force_is_refused(client: forkq.Client, redis: Redis) -> None:
+    with pytest.raises(ForkqError, match="`grace` means nothing without `force`"):
+        forkq.cancel("j1", grace=3)
+    with pytest.raises(ForkqError, match="`grace` means nothing without `force`"):
+        api.cancel_class("Work", grace=3)
+    assert not redis.exists(CANCELLED)
+
+
 def test_a_job_that_swallows_it_is_done(
     client: forkq.Client, redis: Redis, redis_server: Server
 ) -> None:

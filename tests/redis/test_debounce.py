@@ -473,7 +473,7 @@ def test_the_code_of_the_page_runs(client: forkq.Client, redis: Redis) -> None:
         ({"debounce_max": 5}, "`debounce_max` is 5 s, and `debounce` is 300 s"),
         ({"debounce": "soon"}, "`debounce` is 'soon'"),
         ({"debounce": -1}, "`debounce` is -1"),
-        ({"on_duplicate": "latest"}, "`on_duplicate` means nothing without `unique_for`"),
+        ({"on_duplicate": "latest"}, "`unique_for`; leave it out: the last push"),
         ({"unique_until": "end"}, "`unique_until` means nothing without `unique_for`"),
     ],
 )

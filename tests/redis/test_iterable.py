@@ -449,6 +449,12 @@ def test_definitions_that_cannot_work_are_refused() -> None:
         @forkq.job(max_runtime=5)
         def bounded() -> None: ...
 
+    @forkq.job
+    def unbounded() -> None: ...
+
+    with pytest.raises(forkq.InvalidJob, match="`max_runtime` is of iterable jobs"):
+        unbounded.set(max_runtime=5)
+
     with pytest.raises(forkq.InvalidJob, match="defines `perform`"):
 
         class Performs(forkq.IterableJob):

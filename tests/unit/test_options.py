@@ -202,3 +202,12 @@ def test_a_class_and_a_function_name_errors_and_a_class_inherits_them() -> None:
 def test_what_is_no_exception_class_is_refused(wrong: Any) -> None:
     with pytest.raises(InvalidJob, match=r"`retry_on` has .*pass exception classes"):
         forkq.job(retry_on=wrong)(lambda: None)
+
+
+def test_an_error_is_tried_again_or_dropped() -> None:
+    with pytest.raises(InvalidJob, match="KeyError is in `retry_on` and in `discard_on`"):
+        forkq.job(retry_on=[Away, KeyError], discard_on=KeyError)(lambda: None)
+    with pytest.raises(InvalidJob, match="KeyError is in `retry_on` and in `discard_on`"):
+
+        class Both(forkq.Job, retry_on=KeyError, discard_on=[KeyError]):
+            def perform(self) -> None: ...

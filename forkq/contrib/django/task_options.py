@@ -25,6 +25,13 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 _ATTRIBUTE: Final = "forkq_options"
 # Those whose jobs are told apart by their arguments.
 _BY_ARGUMENTS: Final = ("unique_for", "debounce", "throttle")
+# Options of other jobs, and where a task has them.
+_ELSEWHERE: Final[Mapping[str, str]] = {
+    "queue": "write `queue_name` in @task, or in `using`",
+    "retry_on": "all errors are tried again; `retry=False` is for a task that must not be",
+    "discard_on": "raise forkq.Discard in the task",
+    "max_runtime": "it is of iterable jobs; use timeout",
+}
 
 
 def job_options(**options: Unpack[JobOptions]) -> Callable[[Function], Function]:
@@ -47,11 +54,11 @@ def job_options(**options: Unpack[JobOptions]) -> Callable[[Function], Function]
 
 def check_names(options: Mapping[str, Any], place: str, *more: str) -> None:
     """Raises InvalidJob for the first key that is no option, and none of these others."""
-    known = sorted({*OPTIONS, *more} - {"queue"})
+    known = sorted({*OPTIONS, *more} - _ELSEWHERE.keys())
     for name in options:
         if name not in known:
-            near = nearest(name, known) or ", ".join(known)
-            raise InvalidJob(f"{place}: there is no option {name!r}; use {near}")
+            use = _ELSEWHERE.get(name) or f"use {nearest(name, known) or ', '.join(known)}"
+            raise InvalidJob(f"{place}: there is no option {name!r}; {use}")
 
 
 def options_of(task: Task[Any, Any], shared: Payload) -> Payload:

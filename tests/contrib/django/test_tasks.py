@@ -221,7 +221,9 @@ def test_without_results_the_tasks_run(made: Any, redis: Redis, redis_server: Se
     ("options", "problem"),
     [
         ({"rety": 3}, r"TASKS\['default'\]\['OPTIONS'\]: there is no option 'rety'; use retry"),
-        ({"queue": "mail"}, "there is no option 'queue'"),
+        ({"queue": "mail"}, "there is no option 'queue'; write `queue_name` in @task"),
+        ({"retry_on": [ValueError]}, "there is no option 'retry_on'; all errors are tried again"),
+        ({"max_runtime": 5}, "it is of iterable jobs"),
         ({"retry": -1}, "`retry` is -1"),
         ({"result_ttl": "1d"}, "result_ttl is a whole number of seconds"),
     ],
