@@ -140,8 +140,8 @@ class StandingBatches:
         self._missed = missed
 
     def _still(self, waiting: Mapping[str, Standing]) -> list[Standing]:
-        """Those that stand still since the last look: those with the fewest waiting members first,
-        and so many that the search is bounded."""
+        """Returns the batches that stand still since the last look, the ones with the fewest
+        waiting members first: so many that the search is bounded."""
         still = [each for each in waiting.values() if self._before.get(each.bid) == each]
         still.sort(key=lambda each: each.waiting)
         counts = accumulate(each.waiting for each in still)
