@@ -24,7 +24,7 @@ from ..runtime.pipe import (
     send,
 )
 from ..runtime.stack_dump import dump_stacks
-from .waker import Waker
+from ..store.watch.waker import Waker
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger

@@ -10,7 +10,7 @@ from ..features.marked import EndOutcome
 from ..wire.marks import long_run
 from .failure.retry import Decision, End, GoOn, Snoozed
 from .job_run import JobRun
-from .waker import Waker
+from ..store.watch.waker import Waker
 
 # What a job has said of itself, or was told.
 Said: TypeAlias = Snooze | Discard | Cancelled

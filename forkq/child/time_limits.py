@@ -25,7 +25,7 @@ from .event_loop import EventLoop, LoopState
 from .interrupt import InterruptRegion
 from .job_run import JobRun
 from .loop_watch import TOO_LONG
-from .waker import Waker
+from ..store.watch.waker import Waker
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from ..child import main as child
-from ..child.waker import Waker
+from ..store.watch.waker import Waker
 from ..clock import main as clock
 from ..config.config import Config
 from ..errors import CannotBoot

@@ -29,7 +29,7 @@ from ...store.outage import Outage, ended_idle, reconnect_backoff
 from ...wire.lease import UnitOfWork
 from ...wire.times import steady
 from ..failure.ends import DONE, Ending
-from ..waker import Waker
+from ...store.watch.waker import Waker
 from . import plan
 from .channel import Exchange, FetchChannel
 from .leases import Leased, Leases

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...store.connection import ConnectionLost, RedisConnection, RedisError
 from ...store.outage import Outage
-from ..waker import Waker
+from ...store.watch.waker import Waker
 from .cancelled import WatchCancelled
 from .tasks import HeartbeatTask, Snapshot
 

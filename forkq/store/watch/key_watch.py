@@ -12,7 +12,6 @@ import os
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable
-from contextlib import suppress
 from itertools import islice
 from time import monotonic
 from typing import Any, Final, Protocol
@@ -20,6 +19,7 @@ from typing import Any, Final, Protocol
 from ..connection import Command, RedisConnection, ResponseError
 from ..outage import reconnect_backoff
 from ..polling import readable
+from .waker import Waker
 
 # So many keys are read in one round trip: a value may have some 256 KiB.
 _PAGE: Final = 100
@@ -59,7 +59,7 @@ class KeyWatch:
         self._is_running = self._is_closed = False
         self._reader: _Reader | None = None
         self._pid = os.getpid()
-        self._bell, self._ring = -1, -1
+        self._waker: Waker | None = None  # that of the thread which runs
 
     def add(self, waiter: Waiter) -> None:
         """Has the waiter told of its key from now on."""
@@ -87,9 +87,7 @@ class KeyWatch:
             self._wake()
 
     def _start(self) -> None:
-        self._bell, self._ring = os.pipe()
-        os.set_blocking(self._bell, False)
-        os.set_blocking(self._ring, False)
+        self._waker = Waker()
         self._is_running = True
         try:
             threading.Thread(target=self._run, name="forkq results", daemon=True).start()
@@ -99,20 +97,18 @@ class KeyWatch:
             raise
 
     def _note_end(self) -> None:
-        """Closes the pipe. The lock is held."""
+        """Lets go of the thread and of its pipe. The lock is held."""
         self._is_running = False
-        os.close(self._bell)
-        os.close(self._ring)
-        self._bell = self._ring = -1
+        self._waker = None
 
     def _wake(self) -> None:
-        with suppress(OSError):  # full: it rings already
-            os.write(self._ring, b"\0")
+        """Wakes the thread. It may end meanwhile: the pipe is there until this has let go of it."""
+        if (waker := self._waker) is not None:
+            waker.wake()
 
     def _forget_the_parent(self) -> None:
         """Begins anew in a forked child: the thread, and its connection, are the parent's."""
-        if self._is_running:
-            self._note_end()
+        self._note_end()
         if self._reader is not None:
             self._reader.close()
         self._lock, self._orders = threading.Lock(), deque()
@@ -121,7 +117,8 @@ class KeyWatch:
     # In its thread
 
     def _run(self) -> None:
-        self._reader = reader = _Reader(self._make(), self._bell, self._failure)
+        assert self._waker is not None
+        self._reader = reader = _Reader(self._make(), self._waker.fd, self._failure)
         try:
             while self._attend(reader):
                 pass
@@ -130,8 +127,8 @@ class KeyWatch:
 
     def _attend(self, reader: _Reader) -> bool:
         """Does what is to be done, and waits for more. Returns whether the thread goes on."""
-        with suppress(BlockingIOError):
-            os.read(self._bell, 4096)
+        assert self._waker is not None
+        self._waker.clear()
         while self._orders:
             waiter, comes = self._orders.popleft()
             (reader.add if comes else reader.drop)(waiter)

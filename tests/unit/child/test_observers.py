@@ -5,7 +5,7 @@ from __future__ import annotations
 from forkq.child.failure.retry import Decision, Drop
 from forkq.child.job_run import JobRun
 from forkq.child.observers import JobObserver, Observers, SoloRuns
-from forkq.child.waker import Waker
+from forkq.store.watch.waker import Waker
 from forkq.wire.lease import UnitOfWork
 
 RUN = JobRun(UnitOfWork(1, "q", 1, b""))

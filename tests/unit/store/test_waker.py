@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from forkq.child.waker import Waker
+from forkq.store.watch.waker import Waker
 
 
 def test_a_wake_up_ends_the_next_sleep() -> None:

@@ -9,7 +9,11 @@ from contextlib import suppress
 
 
 class Waker:
-    """A pipe to itself: the thread that sleeps can wait for ``fd`` and a socket together."""
+    """A pipe to itself: the thread that sleeps can wait for ``fd`` and a socket together.
+
+    The pipe is closed once no thread has the object any more. So a thread that wakes another one
+    takes no lock, and never writes into another file that has got the number of the pipe.
+    """
 
     def __init__(self) -> None:
         self.fd, self._write = os.pipe()
