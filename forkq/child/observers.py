@@ -7,10 +7,10 @@ from typing import TypeAlias
 
 from ..errors import Cancelled, Discard, Snooze
 from ..features.marked import EndOutcome
+from ..store.watch.waker import Waker
 from ..wire.marks import long_run
 from .failure.retry import Decision, End, GoOn, Snoozed
 from .job_run import JobRun
-from ..store.watch.waker import Waker
 
 # What a job has said of itself, or was told.
 Said: TypeAlias = Snooze | Discard | Cancelled

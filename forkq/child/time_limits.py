@@ -19,13 +19,13 @@ from ..errors import InvalidJob, TimeLimit, shown
 from ..features.cancel.parts import Mark, field_in
 from ..runtime.deadlines import DeadlineTable, StartCells, UnitCells
 from ..runtime.stack_dump import calls_in, in_app, innermost
+from ..store.watch.waker import Waker
 from ..wire.payload import KEY, Payload
 from ..wire.validation import time_limit
 from .event_loop import EventLoop, LoopState
 from .interrupt import InterruptRegion
 from .job_run import JobRun
 from .loop_watch import TOO_LONG
-from ..store.watch.waker import Waker
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger

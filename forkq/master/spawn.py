@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from ..child import main as child
-from ..store.watch.waker import Waker
 from ..clock import main as clock
 from ..config.config import Config
 from ..errors import CannotBoot
@@ -32,6 +31,7 @@ from ..runtime.pipe import (
     send,
 )
 from ..runtime.shared_files import SharedFiles
+from ..store.watch.waker import Waker
 from ..wire import lease
 from .child_handle import ChildHandle, pidfd_of
 from .handover import FORMAT, CanaryRecord, Fixed, become

@@ -127,9 +127,9 @@ class _ServerAnswers:
         """What the job has returned. Raises what ``result`` raises."""
         if self.found is not None:
             return value_of(self._jid, self.found)
-        for said in self._last.values():
-            if isinstance(said, Exception):
-                raise said
+        problems = {at: said for at, said in self._last.items() if isinstance(said, Exception)}
+        if problems and self._waits <= problems.keys():  # else the job is known to wait elsewhere
+            raise next(iter(problems.values()))
         if self.are_over:
             raise ResultUnknown(
                 f"the result of job {shown_name(self._jid)} is unknown, or has expired: "

@@ -11,6 +11,8 @@ import pytest
 from redis import Redis
 
 from forkq.child.failure.ends import Ends
+from forkq.features.results.parts import has_ended, placeholder
+from forkq.features.ways import WAYS
 from forkq.store.connection import Call, RedisConnection, ResponseError, pack
 from forkq.store.dead_set import DeadSetLimits
 from forkq.wire.payload import dumps
@@ -44,14 +46,16 @@ def connection(redis_server: Server) -> Iterator[RedisConnection]:
 
 
 def begin(redis: Redis, how: str) -> bytes:
-    """A job runs that has a lock, a cursor, and a place in a batch. Returns its payload."""
+    """A job runs that has a lock, a cursor, a place in a batch, and one who waits for its result.
+    Returns its payload."""
     redis.flushall()
     need = {"lock": "d1", "for": 300.0, "until": "end"} | ({"on": how} if how == "latest" else {})
-    needs = {"unique": need, "cursor": True, "batch": {"bid": "b1", "i": 2}}
+    needs = {"unique": need, "cursor": True, "batch": {"bid": "b1", "i": 2}, "result_ttl": 60}
     job = {"class": "Unique", "args": [1], "queue": "default", "jid": "m1"}
-    raw = dumps({**job, "forkq": {"v": 3, "needs": needs}})
+    raw = dumps({**job, "forkq": {"v": 6, "needs": needs}})
     redis.hset(LOCK, mapping=LOCKS[how])
     redis.hset(KEYS.iteration("m1"), mapping={"ex": 1, "c": "7", "rt": "1.5"})
+    redis.set(KEYS.result("m1"), placeholder("Unique", "default", 60.0), px=5000)
     redis.hset(KEYS.cancelled, "jid:m1", "1700000000.000000")
     open_batch(redis, 0)
     leased(redis, raw)
@@ -61,6 +65,13 @@ def begin(redis: Redis, how: str) -> bytes:
 def call_of(way: str, raw: bytes) -> Call:
     made: Call = CHILD[way](Ends(IDENTITY, KEYS, DeadSetLimits(KEYS)), unit(raw)).call()
     return made
+
+
+def answers(way: str, how: str) -> bool:
+    """Whether who waits for the result hears of this end. Where a newer job waits in its place, one
+    that is to run again is replaced."""
+    [fate] = [each.result for each in WAYS if each.name == way]
+    return fate in ("value", "error", "replaced") or (fate == "none" and how == "latest")
 
 
 def contents(redis: Redis) -> dict[bytes, list[bytes]]:
@@ -87,6 +98,8 @@ def test_a_process_that_is_killed_once_it_has_asked(
     call = call_of(way, begin(redis, how))
     assert connection.script(call.script, call.keys, call.arguments) == 1
     expected = contents(redis)
+    [told] = expected[KEYS.result("m1").encode()]
+    assert has_ended(told) == answers(way, how)
     begin(redis, how)
     with socket.create_connection(("127.0.0.1", redis_server.port or 0)) as killed:
         killed.sendall(pack([call.command]))

@@ -26,10 +26,10 @@ from typing import Final, Literal
 
 from ...store.connection import RedisConnection, RedisError
 from ...store.outage import Outage, ended_idle, reconnect_backoff
+from ...store.watch.waker import Waker
 from ...wire.lease import UnitOfWork
 from ...wire.times import steady
 from ..failure.ends import DONE, Ending
-from ...store.watch.waker import Waker
 from . import plan
 from .channel import Exchange, FetchChannel
 from .leases import Leased, Leases
