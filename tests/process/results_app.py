@@ -1,29 +1,31 @@
-"""The jobs with results of test_results.py; a tree loads a copy of this file."""
+"""The jobs of test_results.py; a tree loads a copy of this file."""
 
 from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 import forkq
 
 
 @forkq.job(name="Once", result_ttl=600)
-def once(value: int) -> list[object]:
-    """Its first run takes its child down with it."""
-    crashes = forkq.current_job().crash_count
-    if crashes == 0:
+def once(path: str) -> int:
+    """Takes its child down in its first run, of which the file tells."""
+    runs = Path(path)
+    if not runs.exists():
+        runs.touch()
         os.kill(os.getpid(), signal.SIGKILL)
-    return [value, crashes]
+    return os.getpid()
 
 
 @forkq.job(name="Always", result_ttl=600)
 def always() -> None:
-    """Each run takes its child down with it."""
+    """Takes its child down in each run."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-@forkq.job(name="Plain", result_ttl=600)
-def plain(value: int) -> list[int]:
-    """Returns what it got, and which process has run it."""
-    return [value, os.getpid()]
+@forkq.job(name="Square", result_ttl=600)
+def square(number: int) -> list[int]:
+    """Returns what it got, its square, and who ran it."""
+    return [number, number * number, os.getpid()]

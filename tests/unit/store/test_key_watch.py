@@ -6,7 +6,7 @@ import os
 import threading
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -64,7 +64,8 @@ def test_a_waiter_that_leaves_as_the_thread_ends_writes_into_no_other_file(
     waiter = SimpleNamespace(key="k", tell=lambda _: False)
     watch.add(waiter)
     wait_until(lambda: watch._reader and watch._reader._waiters, what="the waiter")
-    real, opened = os.write, []
+    opened: list[IO[bytes]] = []
+    real = os.write
 
     def late(fd: int, data: bytes) -> int:
         monkeypatch.setattr(os, "write", real)
