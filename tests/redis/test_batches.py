@@ -353,6 +353,27 @@ def test_a_deleted_member_that_comes_back_is_not_ignored_and_done_as_well(
     assert "fired_s" not in fields(redis, batch.bid)
 
 
+def test_a_member_that_is_deleted_and_brought_back_again_and_again_is_ignored_once(
+    client: forkq.Client, redis: Redis, redis_server: Server
+) -> None:
+    job, ignored, first = load(), [], api.Filter(match="71")
+    with forkq.Batch(ignore=["deleted"], **all_three()) as batch:
+        job.perform_in(900, 71)
+        job.perform_in(900, 72)
+        job.perform_async(-3)
+    api.ScheduledSet().delete_all(api.Filter(match="72"))
+    with InProcessClock(redis_server.url), InProcessChild(redis_server.url):
+        deleted = api.ScheduledSet().delete_all(first, undo=True)
+        wait_until(lambda: "finish" in ran, what="the end")
+    for _ in range(3):
+        api.undo(deleted.undo)
+        ignored.append(fields(redis, batch.bid)["ignored"])
+        deleted = api.ScheduledSet().delete_all(first, undo=True)
+        ignored.append(fields(redis, batch.bid)["ignored"])
+    assert ignored == ["1", "2"] * 3
+    assert not any(name.startswith("undone") for name in fields(redis, batch.bid))
+
+
 def test_a_payload_with_an_index_beyond_its_batch_changes_nothing(
     client: forkq.Client, redis: Redis, redis_server: Server
 ) -> None:

@@ -9,6 +9,7 @@
 --   on_X, fired_X, called_X   of callback X: its payload, when its time came, and how it has ended (as in `ends`)
 --   parent, index, told   the batch that this one is a member of, its index there, and what that one was told
 --   dead:I, failing:I   the jid of a member that is dead, or that has failed and is retried
+--   undone:I  a member that counts as ended though an undo has brought it back, until it ends again
 --   child:I   a batch that is a member
 -- A `chain` is a batch, the one that it is a member of, and so on. Each is a `place`: the names of the keys hash
 -- and ends, and of two that all have in common: schedule, and index, the set of all batches by their last change.

@@ -9,13 +9,13 @@ function batch.may_become(found, old, new, way)
   return old == 0 or new ~= 0 or not found.fired_f
 end
 
--- The two bits that the member had, and gets. Where it may not go, it stays: then nothing, and those bits.
+-- The two bits that the member had, and whether it has those of `new` only now. Where it may not go, it stays.
 function batch.set(place, found, member, new, way)
   local old = redis.pcall('BITFIELD', place.ends, 'SET', 'u2', '#' .. member, new)[1]
-  if type(old) ~= 'number' or old == new then return nil end
-  if batch.may_become(found, old, new, way) then return old end
+  if type(old) ~= 'number' then return nil, false end
+  if old == new or batch.may_become(found, old, new, way) then return old, old ~= new end
   redis.pcall('BITFIELD', place.ends, 'SET', 'u2', '#' .. member, old)
-  return nil, old
+  return old, false
 end
 
 function batch.list(place, found, member, old, new, jid)
@@ -26,11 +26,21 @@ function batch.list(place, found, member, old, new, jid)
   if new == 2 and jid and found.dead <= MOST_LISTED then redis.pcall('HSET', place.hash, 'dead:' .. member, jid) end
 end
 
-function batch.count_ignored(place, found, old, new, way)
+-- Counts the member, which has ended otherwise by now or did so before, among those that are ignored, or no longer.
+-- One that an undo has brought back, and that counts as ended all the same, is noted until its next end: so it
+-- counts once less, and once more then. `now`: its bits; `new`: what they were to be.
+function batch.count_ignored(place, found, member, old, new, now, way)
   if not found.ignore or found.ignore == '' then return end
   local function is_ignored(how) return found.ignore:find(',' .. how .. ',', 1, true) end
-  if new == 3 and is_ignored(way) then batch.count(place, found, 'ignored', 1) end
-  if old == 3 and way == 'restored by undo' and is_ignored('deleted') then batch.count(place, found, 'ignored', -1) end
+  local note, step = 'undone:' .. member, 0
+  if old ~= 3 then
+    step = is_ignored(way) and 1 or 0
+  elseif way == 'restored by undo' and is_ignored('deleted') then
+    step = (now == 0 or redis.pcall('HSETNX', place.hash, note, 1) == 1) and -1 or 0
+  elseif new ~= 0 and redis.pcall('HDEL', place.hash, note) == 1 then
+    step = now == 3 and is_ignored(way) and 1 or 0
+  end
+  if step ~= 0 then batch.count(place, found, 'ignored', step) end
 end
 
 -- A member has another state. `way`: the way that it took; `jid`: its jid. A batch has neither.
@@ -38,13 +48,12 @@ function batch.settle(chain, level, member, new, way, jid, found)
   local place = chain[level]
   found = found or batch.read(place.hash)
   if not found or found.err or member >= found.total then return end
-  local old, stays = batch.set(place, found, member, new, way)
-  -- It counts as ended, but not as deleted any more: or it would be ignored, and done as well.
-  if stays then batch.count_ignored(place, found, stays, stays, way) end
-  if not old then return end
+  local old, has_changed = batch.set(place, found, member, new, way)
+  local now = has_changed and new or old
+  if old == 3 or now == 3 then batch.count_ignored(place, found, member, old, new, now, way) end
+  if not has_changed then return end
   if old > 0 then batch.count(place, found, BATCH_ENDS[old], -1) end
   if new > 0 then batch.count(place, found, BATCH_ENDS[new], 1) end
-  batch.count_ignored(place, found, old, new, way)
   batch.list(place, found, member, old, new, jid)
   if new == 2 and not found.fired_d then
     batch.tell_death(chain, level)
