@@ -58,6 +58,8 @@ from .expired_jobs import ExpiredJobs
 from .held_classes import ClassReturns, HeldClassWatch
 from .leader import LeaderLease
 from .master_liveness import MasterLiveness
+from .notes import NoteCarrier
+from .other_shards import OtherShards
 from .standing_batches import StandingBatches
 from .stranded_suspects import StrandedSuspects
 from .suspects import SuspectWatch
@@ -137,10 +139,10 @@ class Clock:
         )
         returns = ClassReturns(keys, connection, self._log)
         stranded = StrandedSuspects(keys, connection, lambda: watch.queues, self._log)
-        expired = ExpiredJobs(keys, connection, self._log)
-        cancelled = CancelledJobs(keys, connection, self._log)
-        doubted = DoubtedLocks(keys, connection, self._log)
-        standing = StandingBatches(keys, connection, self._log)
+        shared = (keys, connection, self._log)
+        expired, cancelled = ExpiredJobs(*shared), CancelledJobs(*shared)
+        doubted, standing = DoubtedLocks(*shared), StandingBatches(*shared)
+        notes = NoteCarrier(keys, connection, OtherShards(config), self._log)
         self._tasks = (
             self._mover_task("scheduled jobs", keys.schedule, shares="with others"),
             self._mover_task("retries", keys.retry),
@@ -151,6 +153,7 @@ class Clock:
             self._shared_task("cancelled jobs", cancelled, keys.cancelled),
             self._shared_task("doubted locks", doubted, keys.doubted),
             ScheduledTask("batches that stand still", standing, (keys.batches,), self._redis),
+            self._shared_task("notes for other shards", notes, keys.notes),
             self._shared_task("results", EndedResults(keys, connection), keys.results_ended),
         )
 

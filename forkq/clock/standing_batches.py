@@ -210,8 +210,8 @@ class StandingBatches:
         ]
 
     def _known_children(self, hashes: Sequence[Any]) -> list[set[int]]:
-        """Of the batches with these hashes, the indices of the members that are batches which Redis
-        has."""
+        """Returns, of each batch with one of these hashes, the indices of the members that are
+        batches which Redis has."""
         children = [
             {int(name[6:]): key for name, key in fields.items() if name[:6] == b"child:"}
             if isinstance(fields, dict)

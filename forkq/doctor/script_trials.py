@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from ..features.cancel import parts as cancel
-from ..features.effects import packed
+from ..features.effects import Effect, packed
 from ..store import scripts
 from ..store.connection import Call, Command
 from ..wire.keys import Keys
@@ -216,6 +216,7 @@ class _Story:
         yield Trial(("HGET", lock, "jid"), None)
         yield from self._newest(payload)
         yield from self._batched()
+        yield from self._noted()
         yield from self._answered()
         yield from self._debounced()
 
@@ -309,6 +310,17 @@ class _Story:
         yield Trial(Call(scripts.RESULTS_ENDED, [keys.results_ended, result], written), 1)
         yield Trial(("GET", result), b"ended")
         yield Trial(("DEL", result), 1)
+
+    def _noted(self) -> Iterator[Trial]:
+        """A job that is due on another shard is noted, and what the note says is done."""
+        keys, names = self._keys, list[Any]()
+        due = Effect("due", keys.schedule, (_SECOND.decode(),), (keys.pushed(_JID(1)),))
+        effects = (Effect("note", keys.notes, ("other", "text")), due)
+        asked = packed(effects, names, self._marked[1])
+        yield Trial(Call(scripts.EFFECTS_ALONE, names, [asked]), 1)
+        yield Trial(("XLEN", keys.notes), 1)
+        yield Trial(("ZREM", keys.schedule, _SECOND), 1)
+        yield Trial(("DEL", keys.notes, keys.pushed(_JID(1))), 2)
 
     def _batched(self) -> Iterator[Trial]:
         """A member is pushed into a batch, and ends; the callback goes to the schedule."""

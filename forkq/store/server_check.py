@@ -28,8 +28,9 @@ _COMMANDS: Final = (
     "hget k f,hgetall k,hincrby k f 1,hkeys k,hlen k,hmget k f,hset k f v,hvals k,incr k,"
     "incrby k 1,info,lindex k 0,llen k,lpop k,lpush k v,lrange k 0 0,lrem k 0 v,lset k 0 v,"
     "ltrim k 0 0,mget k,pexpire k 1,ping,pttl k,rpop k,rpush k v,sadd k m,script load s,set k v,"
-    "smembers k,smismember k m,srem k m,time,type k,zadd k 0 m,zcard k,zmscore k m,zrange k 0 0,"
-    "zrem k m,zremrangebyrank k 0 0,zremrangebyscore k 0 0,zscan k 0"
+    "smembers k,smismember k m,srem k m,time,type k,xadd k * f v,xdel k 0-1,xlen k,xrange k - +,"
+    "zadd k 0 m,zcard k,zmscore k m,zrange k 0 0,zrem k m,zremrangebyrank k 0 0,"
+    "zremrangebyscore k 0 0,zscan k 0"
 )
 
 

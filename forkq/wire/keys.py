@@ -75,7 +75,7 @@ class Keys(msgspec.Struct, frozen=True):
         """The keys that do not belong to one queue, process or day."""
         sets = [self.queues, self.schedule, self.retry, self.dead, self.processes, self.paused]
         sets += [self.suspected, self.marked, self.tickets, self.batches]
-        sets.append(self.results_ended)
+        sets += [self.results_ended, self.notes]
         sets += [self.doubted, self.cancelled, self.cancelled_lately]
         counts = [self.stat("processed"), self.stat("failed"), self.ran_twice]
         cron = [self.cron, self.cron_paused, self.cron_last, self.cron_pending]
@@ -174,7 +174,14 @@ class Keys(msgspec.Struct, frozen=True):
         """The keys of a batch, and of those ``above`` it, which it is a member of; and all that
         changes with them."""
         keys = [key for each in (bid, *above) for key in self.of_members(each)]
-        return [*keys, self.schedule, self.batches]
+        return [*keys, self.schedule, self.batches, self.notes]
+
+    @property
+    def notes(self) -> str:
+        """Stream, ``to`` and ``effect``: what must happen on the shard of that name ("": here)
+        because of what has happened here (features/notes.py). The leader's clock carries it
+        there."""
+        return f"{self.prefix}forkq:notes"
 
     def result(self, jid: str) -> str:
         """String, expiring: how that job has ended, and what it has returned, or a placeholder

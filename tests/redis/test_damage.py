@@ -34,7 +34,7 @@ EVERY: Final[dict[str, tuple[str, ...]]] = {
     "parameters": (), "paused_by": (),
     "cancelled": (), "cancelled_lately": (), "doubted": (), "tickets": (),
     "iteration": ("7ff3",), "pushed": ("7ff3",), "window": ("0f",),
-    "result": ("7ff3",), "results_ended": (),
+    "result": ("7ff3",), "results_ended": (), "notes": (),
     "batch": ("b1",), "batch_ends": ("b1",), "batches": (),
     "suspected": (), "marked": (), "unique": ("0f",), "moves": (), "arrived": (), "moving": ("x",),
     "held_classes": (), "released_classes": (), "deaths_of_class": ("Boom",),

@@ -7,12 +7,14 @@
 --             those of `other` that keep it from no success: `ignore` has these ways, each between commas
 --   calls     the letters of the callbacks that it has: 'd' death, 'f' finish, 's' success
 --   on_X, fired_X, called_X   of callback X: its payload, when its time came, and how it has ended (as in `ends`)
+--   to_X      the shard of callback X, if that is another one: then on_X is the note that pushes it there
 --   parent, index, told   the batch that this one is a member of, its index there, and what that one was told
 --   dead:I, failing:I   the jid of a member that is dead, or that has failed and is retried
 --   undone:I  a member that counts as ended though an undo has brought it back, until it ends again
 --   child:I   a batch that is a member
 -- A `chain` is a batch, the one that it is a member of, and so on. Each is a `place`: the names of the keys hash
--- and ends, and of two that all have in common: schedule, and index, the set of all batches by their last change.
+-- and ends, and of three that all have in common: schedule, index, the set of all batches by their last change, and
+-- notes.
 
 local batch = {}
 local BATCH_LIVES = 180 * 86400 -- seconds from its last change on, as the dead set keeps a job
@@ -27,7 +29,7 @@ function batch.chain(first, depth)
   local chain = {}
   for level = 1, depth do
     chain[level] = { hash = KEYS[first + 2 * level - 2], ends = KEYS[first + 2 * level - 1],
-      schedule = KEYS[first + 2 * depth], index = KEYS[first + 2 * depth + 1] }
+      schedule = KEYS[first + 2 * depth], index = KEYS[first + 2 * depth + 1], notes = KEYS[first + 2 * depth + 2] }
   end
   return chain
 end
@@ -62,8 +64,9 @@ function batch.fire(place, found, letter)
   if found['fired_' .. letter] then return end
   local now = batch.now()
   if found.calls and found.calls:find(letter, 1, true) then
-    local payload = redis.pcall('HGET', place.hash, 'on_' .. letter)
-    local reply = redis.pcall('ZADD', place.schedule, now, payload)
+    local payload, to = unpack(redis.pcall('HMGET', place.hash, 'on_' .. letter, 'to_' .. letter))
+    local reply = to and redis.pcall('XADD', place.notes, '*', 'to', to, 'effect', payload)
+      or redis.pcall('ZADD', place.schedule, now, payload)
     if type(reply) == 'table' and reply.err then return end
   end
   redis.pcall('HSET', place.hash, 'fired_' .. letter, now)

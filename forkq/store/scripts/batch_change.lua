@@ -1,7 +1,7 @@
 -- Makes a batch, or changes its state.
 --
 -- KEYS  those of a chain: the hash and the ends of the batch, of the one that it is a member of, and so on; the
---       schedule; the set of all batches
+--       schedule; the set of all batches; the notes
 -- ARGV  [1] how many batches there are in the chain   [2] what to do: 'open', 'break', 'seal', 'cancel', or
 --       'look': to push the callbacks whose time has come
 --       for 'open': [3] the index of the member that makes it, in the batch above ('': the block of that one

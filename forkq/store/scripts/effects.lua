@@ -58,6 +58,14 @@ function define.result()
 --- @include "effects/result"
 end
 
+function define.note()
+--- @include "effects/note"
+end
+
+function define.due()
+--- @include "effects/due"
+end
+
 local PARTS = { unlock = 'lock', lock = 'lock', hold = 'lock', uncancel = 'cancel', remember = 'cancel',
   forget = 'cursor', keep = 'cursor', batch = 'member' }
 
