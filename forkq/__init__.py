@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from .batches.batch import Batch
     from .iterable import IterableJob
     from .results.waiting import aresult, result
+    from .steps.calls import astep, step
 
 __all__ = [
     "DISCARD",
@@ -130,6 +131,7 @@ __all__ = [
     "__version__",
     "api",
     "aresult",
+    "astep",
     "cancel",
     "configure",
     "current_job",
@@ -147,6 +149,7 @@ __all__ = [
     "push_outcome",
     "replicated",
     "result",
+    "step",
     "stopping",
 ]
 
@@ -161,6 +164,8 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(".iterable", __name__).IterableJob
     if name in {"aresult", "result"}:
         return getattr(importlib.import_module(".results.waiting", __name__), name)
+    if name in {"astep", "step"}:
+        return getattr(importlib.import_module(".steps.calls", __name__), name)
     if name in {"Queue", "cancel", "is_alive"}:
         return getattr(importlib.import_module(".api", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, Final, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, Protocol, TypeAlias, cast
 
 from .errors import ForkqError
 from .wire.lease import Progress, UnitOfWork
@@ -22,6 +22,14 @@ _CEILING: Final = 1e18
 Reason: TypeAlias = Literal["shutdown", "time_limit", "cancelled", "lease_lost"]
 
 
+class PerformedRun(Protocol):
+    """What a child knows of the run of a job. ``step_store``: where its steps are remembered."""
+
+    unit: UnitOfWork
+
+    def step_store(self) -> Any: ...
+
+
 class CurrentJob:
     """The job that this thread or task performs: what ``forkq.current_job()`` returns.
 
@@ -29,14 +37,15 @@ class CurrentJob:
     job starts, and ``asyncio.to_thread``, have that of the job.
     """
 
-    __slots__ = ("_ending", "_unit", "cursors", "log_minute", "payload")
+    __slots__ = ("_ending", "_run", "cursors", "log_minute", "payload", "steps")
     _ending: Reason  # set when the job is interrupted: other jobs pay nothing
     cursors: object  # the processor sets it for an iterable job
+    steps: object  # set when the job comes to its first step: other jobs pay nothing
     log_minute: object  # runtime/job_lines.py sets it when the job logs: other jobs pay nothing
 
-    def __init__(self, payload: Payload, unit: UnitOfWork | None = None) -> None:
+    def __init__(self, payload: Payload, run: PerformedRun | None = None) -> None:
         self.payload = payload
-        self._unit = unit
+        self._run = run
 
     def __repr__(self) -> str:
         return f"<forkq job {self.payload.get('class')} {self.jid}>"
@@ -60,7 +69,7 @@ class CurrentJob:
     def lease_lost(self) -> bool:
         """Whether another host got this job, because this host seemed lost: see
         ``forkq.lease_lost()``."""
-        return self._unit is not None and self._unit.lost
+        return self._run is not None and self._run.unit.lost
 
     @property
     def ending(self) -> Reason | None:
@@ -77,9 +86,9 @@ class CurrentJob:
         wrong value never fails the job: what is no finite number counts as not given (``done``
         stays as it was), and a long note is cut. Each call shows that the job is not stuck.
         """
-        unit = self._unit
-        if unit is None:
+        if self._run is None:
             return
+        unit = self._run.unit
         if not (_is_number(done) and (total is None or _is_number(total))):
             before = unit.progress.done if unit.progress is not None else 0
             given = _number(done)
@@ -104,13 +113,13 @@ def tell_of_progress(call: Callable[[], None]) -> None:
 _running: ContextVar[CurrentJob | None] = ContextVar("forkq_running", default=None)
 
 
-def enter_job(payload: Payload, unit: UnitOfWork | None = None) -> CurrentJob:
+def enter_job(payload: Payload, run: PerformedRun | None = None) -> CurrentJob:
     """Makes ``payload`` the current job of this context. Only the processor calls it.
 
-    ``unit`` keeps the progress, and knows whether the lease is lost. Without one, as in tests,
+    The unit of ``run`` keeps the progress, and knows whether the lease is lost. Without one
     progress is dropped.
     """
-    view = CurrentJob(payload, unit)
+    view = CurrentJob(payload, run)
     _running.set(view)
     return view
 
@@ -118,6 +127,11 @@ def enter_job(payload: Payload, unit: UnitOfWork | None = None) -> CurrentJob:
 def note_ending(view: CurrentJob, why: Reason) -> None:
     """Notes why forkq cancels the task of this job. Only the child calls it."""
     view._ending = why
+
+
+def run_of(view: CurrentJob) -> PerformedRun | None:
+    """What the child knows of the run of this job; None where no child runs it."""
+    return view._run
 
 
 # Leaves this context without a current job; only the processor calls it. Not a function of Python:

@@ -274,7 +274,10 @@ class JobDecision(BaseException):
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
         if why := self.refusal():
-            raise ForkqError(f"forkq.{type(self).__name__} cannot be raised here: {why}")
+            raise ForkqError(
+                f"forkq.{type(self).__name__} cannot be raised here: {why}; raise it behind the "
+                "`atomic` block"
+            )
 
 
 class Snooze(JobDecision):

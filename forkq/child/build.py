@@ -58,7 +58,7 @@ from .heartbeat.tasks import (
     WriteRecord,
 )
 from .held_classes import ReleaseClasses
-from .job_log import make_job_log
+from .job_log import StepsLog, make_job_log
 from .job_way import JobWay, Role
 from .manager import Manager
 from .observers import JobObserver, SoloRuns
@@ -179,7 +179,11 @@ class Builder:
         runs: SoloRuns,
     ) -> AnyManager:
         job_log = make_job_log(self._log, done_writer(), self._config.log.done_every)
-        observers: list[JobObserver] = [job_log, CronOutcomes(self._keys, pool, self._log)]
+        observers: list[JobObserver] = [
+            job_log,
+            StepsLog(self._log),
+            CronOutcomes(self._keys, pool, self._log),
+        ]
         role: Role = "ordinary"
         if self._assignment.solo:
             role = "sole" if self._assignment.sole else "solo"

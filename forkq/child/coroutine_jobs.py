@@ -184,7 +184,7 @@ class CoroutineJobs:
             return True
         if self._is_quiet:
             return False
-        run = JobRun(unit, unit)
+        run = self._way.new_run(unit, unit)
         try:
             return self._sort(run) if unit.payload else self._have_read(run)
         except BaseException as error:  # noqa: BLE001 - each job ends with an outcome
@@ -249,7 +249,7 @@ class CoroutineJobs:
     def _run(self, region: InterruptRegion, run: JobRun) -> None:
         context, job, unit = Context(), run.job, run.unit
         assert job is not None
-        view = context.run(enter_job, job, unit)
+        view = context.run(enter_job, job, run)
         coroutine = self._way.perform(run, view)
         task = JobTask(coroutine, view, unit.sequence, partial(self._ended, run, region))
         region.task = task

@@ -22,7 +22,7 @@ from ..runtime.log_console import SENTENCE
 from ..units import format_duration
 from ..wire.lease import UnitOfWork
 from ..wire.payload import Payload, loads
-from ..wire.printable import class_name, message, with_message
+from ..wire.printable import class_name, message, shown_name, with_message
 from ..wire.times import now, seconds
 from .failure.retry import Bury, Decision, End, GoOn, Retry, Snoozed, tries
 from .job_run import JobRun
@@ -41,6 +41,11 @@ _NEEDS_NEWER: Final = (
     "the job needs a newer forkq; it waits in the schedule, and a child that can run it gets it"
 )
 _LONGEST_ERROR: Final = 1000
+_UNUSED_STEPS: Final = (
+    "the job is done, and has not come to steps that an earlier run has done: the code no longer "
+    "has them, or has them under another name"
+)
+_MOST_STEPS: Final = 10
 
 WriteDone: TypeAlias = Callable[[DoneValues], None]
 
@@ -124,6 +129,21 @@ class JobLog(JobObserver):
                 registry.call_hook(handler, error, context)
             except BaseException as bad:  # noqa: BLE001 - the app's own code, SystemExit too
                 self._log.error("an error handler failed", exc_info=bad)
+
+
+class StepsLog(JobObserver):
+    """Tells of the steps that a job remembers, and that its code no longer has."""
+
+    only_marked = True
+
+    def __init__(self, log: FilteringBoundLogger) -> None:
+        self._log = log
+
+    def done(self, run: JobRun) -> None:
+        """Logs the steps to which the run has not come."""
+        if unused := getattr(run, "unused_steps", ()):
+            names = ", ".join(shown_name(name) for name in unused[:_MOST_STEPS])
+            self._log.warning(_UNUSED_STEPS, **_values(run), steps=names)
 
 
 class VerboseJobLog(JobLog):

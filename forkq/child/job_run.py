@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..features.results.parts import (
     FAILED,
@@ -19,12 +19,14 @@ from ..wire.payload import Payload
 from ..wire.printable import class_name, message
 
 if TYPE_CHECKING:
+    from .failure.memory import JobMemory
     from .time_limits import TimedJob
 
 
 class JobRun:
-    """Created by the processor, or the event loop, for each unit.
+    """Created by the processor, or the event loop, for each unit (``JobWay.new_run``).
 
+    ``memory``: what its job remembers, and its later runs have.
     ``consumer``: who occupies the place of the unit after its end (``Leases.occupy``).
     ``job``: the payload as loaded; None if it is malformed.
     ``shown_class``, ``jid``, ``marks`` (the payload's ``forkq``): copied before middleware or the
@@ -37,6 +39,8 @@ class JobRun:
     ``settled``: acknowledged, retried, buried, or left to the stop.
     ``time_limit``: when the job must have ended; None if it has no limit.
     ``returned``: what a marked job has returned, unless it is None; other jobs have none.
+    ``leased``: the LeasedPayload of a job that may gain a need while it runs.
+    ``unused_steps``: those that it remembers and has not come to, if it has come to one.
     """
 
     __slots__ = (
@@ -45,6 +49,7 @@ class JobRun:
         "elapsed",
         "jid",
         "job",
+        "leased",
         "marks",
         "performing",
         "problems",
@@ -53,9 +58,13 @@ class JobRun:
         "shown_class",
         "time_limit",
         "unit",
+        "unused_steps",
     )
 
+    memory: ClassVar[JobMemory]
     returned: Any
+    leased: object
+    unused_steps: tuple[str, ...]
 
     def __init__(self, unit: UnitOfWork, consumer: object = None) -> None:
         self.unit = unit
@@ -85,6 +94,10 @@ class JobRun:
         self.marks = job[KEY]
         self.unit.payload = payload
         self._mark()
+
+    def step_store(self) -> Any:
+        """Where the steps of the job are remembered."""
+        return self.memory.steps(self)
 
     def note_returned(self) -> None:
         """Has the end of a job that is done know what the job has returned, if that is kept."""

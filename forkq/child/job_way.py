@@ -122,6 +122,9 @@ class JobWay:
         held: AbstractSet[str] = frozenset(),
     ) -> None:
         self.tally = tally
+        # A class of its own, so that no run pays for what few need.
+        known = {"__slots__": (), "memory": settler.memory}
+        self.new_run: type[JobRun] = type("JobRun", (JobRun,), known)
         self._fetcher = fetch.fetcher
         self._leases = fetch.leases
         self._settler = settler
@@ -183,7 +186,7 @@ class JobWay:
 
     def cursors(self, run: JobRun) -> Cursors:
         """What an iterable job asks of Redis while it runs."""
-        return self._settler.cursors(run)
+        return self._settler.memory.cursors(run)
 
     def _verdict(self, run: JobRun, job: Payload) -> BaseException | None:
         """Why the job is not to be performed here, by its marks or its class; None if it is."""

@@ -105,7 +105,7 @@ class Processor:
     def process(self, unit: UnitOfWork) -> None:
         """One job's way through this child. It always ends with an outcome: a job that only went
         back to its queue after an error would fail in the same way again, without end."""
-        run = JobRun(unit, self.hand)
+        run = self._way.new_run(unit, self.hand)
         try:
             self._started_at[0] = unit.taken
             self._started[0] = unit.sequence  # the master reads it when this process dies
@@ -150,7 +150,7 @@ class Processor:
         spec = registry.lookup(job["class"])
         run.counted_as = self._way.counted_as(spec, job) if "wrapped" in job else spec.name
         job.setdefault("queue", run.unit.queue_name)
-        view = enter_job(job, run.unit)
+        view = enter_job(job, run)
         if spec.is_iterable:
             view.cursors = self._way.cursors(run)
         if middleware.server.members:

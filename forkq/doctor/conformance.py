@@ -38,8 +38,9 @@ from .examination import connected
 from .finding import Finding, Level, examine, listed, unchecked
 from .network import rights
 from .redis_settings import clients
-from .script_trials import Trial, trials, trials_by_hand
+from .script_trials import trials, trials_by_hand
 from .server import ExaminedServer, eviction, persistence, version
+from .trial import Trial
 
 # Seconds after which the server deletes keys that an end without warning has left.
 _KEPT: Final = 600

@@ -8,13 +8,15 @@ compared with the one that Redis gives.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ..features.cancel import parts as cancel
 from ..features.effects import Effect, packed
 from ..store import scripts
-from ..store.connection import Call, Command
+from ..store.connection import Call
 from ..wire.keys import Keys
+from .memory_trials import remembered
+from .trial import Trial
 
 _IDENTITY: Final = "conformance:1:0123456789ab"
 _OWNER: Final = f"{_IDENTITY}/"
@@ -26,39 +28,6 @@ _JID: Final = "{:024x}".format
 _KEPT: Final = 60
 _AHEAD: Final = 3600.0
 _MUCH: Final = 1 << 20  # bytes
-
-
-class Trial(NamedTuple):
-    """A call or a command, and the reply that it must get: a value, or a function that says whether
-    the reply is right. Without an ``expected`` any reply will do, but an error."""
-
-    call: Call | Command
-    expected: Any = ...
-
-    @property
-    def name(self) -> str:
-        """The script, or the command."""
-        return self.call.script.name if isinstance(self.call, Call) else str(self.call[0])
-
-    @property
-    def is_script(self) -> bool:
-        """Whether it calls one."""
-        return isinstance(self.call, Call)
-
-    @property
-    def keys(self) -> list[Any]:
-        """The keys that it may make."""
-        return list(self.call.keys) if isinstance(self.call, Call) else [self.call[1]]
-
-    def problem(self, reply: Any) -> str:
-        """What is wrong with the reply; "" if nothing is."""
-        if isinstance(reply, Exception):
-            return str(reply)
-        if callable(self.expected):
-            return "" if self.expected(reply) else f"unexpected reply {reply!r}"
-        if self.expected is ... or reply == self.expected:
-            return ""
-        return f"the reply is {reply!r}, not {self.expected!r}"
 
 
 def trials(keys: Keys, now: float) -> list[Trial]:
@@ -73,7 +42,7 @@ def trials(keys: Keys, now: float) -> list[Trial]:
         *story.scheduled(),
         *story.marked(),
         *story.cancelled(),
-        *story.iterated(),
+        *remembered(keys),
         *story.periodic(),
         *story.counted(),
     ]
@@ -340,21 +309,6 @@ class _Story:
         yield Trial(("HGET", names[0], "done"), b"1")
         yield Trial(("ZREM", keys.schedule, _SECOND), 1)
         yield Trial(("ZREM", keys.marked, "b"), 1)
-
-    def iterated(self) -> Iterator[Trial]:
-        """An iterable job saves its cursor, stops between two items, and goes on."""
-        keys, leased, cursor = self._keys, self._keys.inflight("i"), self._keys.iteration(_JID(2))
-        reached = ["ex", 1, "c", "7", "rt", "1.5"]
-        yield Trial(("HSET", leased, f"{_OWNER}1", _FIRST), 1)
-        saves = [f"{_OWNER}1", "i", _SECOND, len(_FIRST), _KEPT, *reached]
-        saved = Call(scripts.CURSOR_SAVE, [leased, cursor, keys.marked], saves)
-        yield Trial(saved, [b"", 1])
-        places = [keys.queues, keys.queue("i"), leased, keys.awaited("i"), cursor, keys.marked]
-        back = [f"{_OWNER}1", _SECOND, "head", _KEPT, "", *reached]
-        yield Trial(Call(scripts.CURSOR_RETURN, places, back), 1)
-        yield Trial(("RPOP", keys.queue("i")), _SECOND)
-        yield Trial(("HGET", cursor, "c"), b"7")
-        yield Trial(Call(scripts.CURSOR_RETURN, places, back), 0)
 
     def _is_an_hour_ago(self, reply: list[Any]) -> bool:
         """Whether a queue is to be looked at since an hour ago, by the server's clock."""

@@ -23,6 +23,7 @@ from .expire import parts as expire
 from .iterable import parts as iterable
 from .once import parts as once
 from .results import parts as results
+from .steps import parts as steps
 from .throttle import parts as throttles
 from .throttle.parts import Throttle
 from .unique import debounce, tickets
@@ -48,6 +49,7 @@ _VERSIONS: Final = {
     iterable.CURSOR: iterable.VERSION,
     batches.BATCH: batches.VERSION,
     results.RESULT_TTL: results.VERSION,
+    steps.STEPS: steps.VERSION,
 }
 _OF_TICKETS: Final = 3  # of jobs of which at most one waits in its queue
 
@@ -315,8 +317,10 @@ def effects(
     marked, fates = _marked(job)._replace(due_in=delay), BY_NAME[way]
     lock = unique.effects(keys, needs, fates, marked, together_with)
     cursor = iterable.effects(keys, needs, fates.cursor, jid_of(job), delay)
+    remembered = steps.effects(keys, needs, fates.cursor, jid_of(job), delay)
     answered = results.effects(keys, needs, fates.result, job, way, delay)
-    return (*lock, *cursor, *batches.effects(keys, needs, fates.batch, way, jid_of(job)), *answered)
+    batch = batches.effects(keys, needs, fates.batch, way, jid_of(job))
+    return (*lock, *cursor, *remembered, *batch, *answered)
 
 
 def effects_in(keys: Keys, payload: bytes, way: str, together_with: str = "") -> tuple[Effect, ...]:

@@ -22,7 +22,7 @@ _BELONGS: Final = tuple(
             "string",
         ),
         (r"forkq:batch:[^:]*:ends$", "string"),
-        (r"forkq:(batch|flushed|lost|totals|unique):|it-[^:]*$", "hash"),
+        (r"forkq:(batch|flushed|lost|steps|totals|unique):|it-[^:]*$", "hash"),
         (r"forkq:undo:[0-9a-f]+:\d+$|forkq:throttle:", "list"),
         (r"forkq:undo:", "hash"),
         (

@@ -35,9 +35,11 @@ from ..wire.payload import Payload
 from ..wire.printable import with_message
 from .loops import call_without_loop, is_elsewhere, one_loop, runs_in_loop
 from .recorded_job import RecordedJob
+from .steps import RecordedSteps
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
+    from typing_extensions import Self
 
     from ..child.failure.settle import Settler, Until
     from ..child.fetch_turn import FetchParts
@@ -131,9 +133,18 @@ class _Ends:
         """What an iterable job asks while it runs."""
         return _Cursors(self._jobs, run)
 
+    @property
+    def memory(self) -> Self:
+        """What jobs remember: the recorder has it."""
+        return self
+
+    def steps(self, run: JobRun) -> RecordedSteps:
+        """What a job asks when it comes to its steps."""
+        return RecordedSteps(self._jobs.remembered.steps, run)
+
     def return_to_queue(self, unit: UnitOfWork, decision: GoOn) -> None:
         """Records an iterable job that goes on later, with its cursor."""
-        self._jobs.cursors[decision.jid] = cast("Iteration", decision.reached)
+        self._jobs.remembered.cursors[decision.jid] = cast("Iteration", decision.reached)
         self._jobs.add(RecordedJob.of(decision.payload))
 
     def end(self, unit: UnitOfWork, decision: End, *, until: Until) -> None:
@@ -150,7 +161,7 @@ class _Cursors:
     """What an iterable job has instead of ``child/failure/cursors.py``: the test keeps it."""
 
     def __init__(self, jobs: Recorder, run: JobRun) -> None:
-        self._cursors = jobs.cursors
+        self._cursors = jobs.remembered.cursors
         self._jid = str(run.jid)
 
     def load(self) -> Iteration:

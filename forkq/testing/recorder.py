@@ -12,8 +12,8 @@ from operator import is_
 from typing import Any
 
 from ..features.cancel.parts import fields_about
-from ..features.iterable.parts import Iteration
 from ..features.marked import stamped
+from ..features.ways import BY_NAME
 from ..store.loop.in_thread import in_thread
 from ..store.route import EncodedJob, Wait
 from ..values import replace
@@ -25,6 +25,7 @@ from .locks import Locks
 from .loops import in_loop_of_test
 from .recorded_job import RecordedJob
 from .results import RecordedResults
+from .steps import MemoryOfTest
 
 
 class Recorder:
@@ -40,7 +41,7 @@ class Recorder:
         self._callbacks: list[RecordedJob] = []  # to be performed at once
         self.results = RecordedResults()
         self.watch, self.unwatch = self.results.tell, self.results.forget
-        self.cursors: dict[str, Iteration] = {}  # of iterable jobs, by jid
+        self.remembered = MemoryOfTest()
         self._given_up: list[tuple[RecordedJob, BaseException]] = []
         self._running: list[str] = []  # the locks of the jobs that run inline
         self._at_once = at_once
@@ -151,6 +152,8 @@ class Recorder:
         self.locks.leave(marked, way)
         self.results.end(marked, way)
         self._batches.end(marked, way)
+        if marked is not None and BY_NAME[way].cursor == "deleted":
+            self.remembered.steps.pop(str(marked["jid"]), None)
 
     def change_batch(self, keys: Sequence[str], arguments: Sequence[Any]) -> bytes:
         """What batch_change.lua does. Performs the callbacks at once if that is the mode."""

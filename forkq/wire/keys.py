@@ -74,9 +74,8 @@ class Keys(msgspec.Struct, frozen=True):
     def shared(self) -> list[str]:
         """The keys that do not belong to one queue, process or day."""
         sets = [self.queues, self.schedule, self.retry, self.dead, self.processes, self.paused]
-        sets += [self.suspected, self.marked, self.tickets, self.batches]
-        sets += [self.results_ended, self.notes]
-        sets += [self.doubted, self.cancelled, self.cancelled_lately]
+        sets += [self.suspected, self.marked, self.tickets, self.batches, self.results_ended]
+        sets += [self.notes, self.doubted, self.cancelled, self.cancelled_lately]
         counts = [self.stat("processed"), self.stat("failed"), self.ran_twice]
         cron = [self.cron, self.cron_paused, self.cron_last, self.cron_pending]
         rest = [self.dead_bounds, self.secret, self.controlled, self.parameters, self.paused_by]
@@ -152,6 +151,10 @@ class Keys(msgspec.Struct, frozen=True):
         """Hash, expiring: how far that iterable job has come, in Sidekiq's form
         (features/iterable/parts.py)."""
         return f"{self.prefix}it-{jid}"
+
+    def steps(self, jid: str) -> str:
+        """Hash, expiring: what that job remembers of its steps (features/steps/parts.py)."""
+        return f"{self.prefix}forkq:steps:{jid}"
 
     def batch(self, bid: str) -> str:
         """Hash, expiring: a batch, its numbers and its callbacks (store/scripts/batch.lua)."""

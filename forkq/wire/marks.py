@@ -24,7 +24,7 @@ POSTPONED: Final = "postponed"
 SNOOZED: Final = "snoozed"
 NEEDS: Final = "needs"
 # What this forkq can run. It rises with each feature that an older child must not run without.
-VERSION: Final = 6
+VERSION: Final = 7
 # Seconds for which a crash counts, and for which a job waits for a process that knows its version.
 COUNTED_FOR: Final = 72 * 3600.0
 POSTPONED_FOR: Final = 24 * 3600.0
@@ -72,6 +72,17 @@ def with_needs(marks: object, more: Mapping[str, Any]) -> dict[str, Any]:
     """A copy of these marks whose features need ``more``. Another value than marks is replaced."""
     kept = marks if type(marks) is dict else {}
     return {**kept, NEEDS: {**needs_in(kept), **more}}
+
+
+def with_gained(job: Payload, need: str, value: object, version: int) -> Payload:
+    """``job`` as one that has gained a need while it ran, which only a forkq knows that knows this
+    ``version``. Changes it, and returns it."""
+    marks = marks_of(job)
+    known = marks.get("v")
+    marks[NEEDS] = {**needs_in(marks), need: value}
+    marks["v"] = max(version, known if type(known) is int else 0)
+    job[KEY] = job.pop(KEY)  # scripts look for it at the end
+    return job
 
 
 def postponed_in(marks: object) -> float | None:

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from forkq.doctor.script_trials import Trial, trials, trials_by_hand
+from forkq.doctor.script_trials import trials, trials_by_hand
+from forkq.doctor.trial import Trial
 from forkq.store import scripts
 from forkq.store.connection import ResponseError
 from forkq.wire.keys import Keys

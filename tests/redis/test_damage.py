@@ -33,7 +33,7 @@ EVERY: Final[dict[str, tuple[str, ...]]] = {
     "cron_paused": (), "cron_last": (), "cron_pending": (), "dead_bounds": (), "secret": (),
     "parameters": (), "paused_by": (),
     "cancelled": (), "cancelled_lately": (), "doubted": (), "tickets": (),
-    "iteration": ("7ff3",), "pushed": ("7ff3",), "window": ("0f",),
+    "iteration": ("7ff3",), "steps": ("7ff3",), "pushed": ("7ff3",), "window": ("0f",),
     "result": ("7ff3",), "results_ended": (), "notes": (),
     "batch": ("b1",), "batch_ends": ("b1",), "batches": (),
     "suspected": (), "marked": (), "unique": ("0f",), "moves": (), "arrived": (), "moving": ("x",),

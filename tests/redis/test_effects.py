@@ -337,6 +337,30 @@ def test_a_batch_of_another_type_keeps_no_job_from_its_way(
     assert (holder(redis) is None) == (FATES[name] in ("freed", "kept", "the newest job's"))
 
 
+@pytest.mark.parametrize(("name", "number"), CASES)
+def test_what_a_job_remembers_has_the_fate_of_its_way(
+    client: Any, redis: Redis, connection: RedisConnection, name: str, number: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """The cursor of an iterable job, and the steps of any."""
+    monkeypatch.setitem(MORE, "cursor", True)
+    monkeypatch.setitem(MORE, "steps", True)
+    kept = {KEYS.iteration("m1"): 30, KEYS.steps("m1"): 180}  # days
+    for key in kept:
+        redis.hset(key, "c", "7")
+        redis.pexpire(key, 5000)
+    TAKES[name][number](redis, connection)
+    [fate] = [way.cursor for way in WAYS if way.name == name]
+    for key, days in kept.items():
+        left, least = redis.pttl(key), 1000 * 86_400 * (180 if fate == "held long" else days) - 9000
+        if fate == "deleted" or name == "restored by undo":  # the delete before that
+            assert not redis.exists(key)
+        elif fate == "kept":
+            assert 0 < left <= 5000
+        else:
+            assert left > least
+
+
 @pytest.mark.parametrize("name", ["done", "dropped", "expired", "retried", "dead"])
 def test_a_full_server_takes_the_effects_of_a_child(
     redis: Redis, connection: RedisConnection, name: str

@@ -50,12 +50,14 @@ def begin(redis: Redis, how: str) -> bytes:
     Returns its payload."""
     redis.flushall()
     need = {"lock": "d1", "for": 300.0, "until": "end"} | ({"on": how} if how == "latest" else {})
-    needs = {"unique": need, "cursor": True, "batch": {"bid": "b1", "i": 2}, "result_ttl": 60}
+    needs = {"unique": need, "cursor": True, "steps": True}
+    needs |= {"batch": {"bid": "b1", "i": 2}, "result_ttl": 60}
     job = {"class": "Unique", "args": [1], "queue": "default", "jid": "m1"}
     raw = dumps({**job, "forkq": {"v": 6, "needs": needs}})
     redis.hset(LOCK, mapping=LOCKS[how])
     redis.hset(KEYS.iteration("m1"), mapping={"ex": 1, "c": "7", "rt": "1.5"})
     redis.set(KEYS.result("m1"), placeholder("Unique", "default", 60.0), px=5000)
+    redis.hset(KEYS.steps("m1"), mapping={"": 30, "charge": '{"at":1.5,"value":1}'})
     redis.hset(KEYS.cancelled, "jid:m1", "1700000000.000000")
     open_batch(redis, 0)
     leased(redis, raw)

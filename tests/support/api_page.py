@@ -169,6 +169,12 @@ def _described(name: str, thing: Any) -> Iterator[str]:
         yield _markdown(inspect.getdoc(thing))
         if _takes_options(node.args):
             yield table()
+    elif callable(thing):  # an object that is called as a function, and has more
+        call = type(thing).__call__
+        last = name.rpartition(".")[2]
+        yield _code([f"def {_signature(_function(call), _WIDTH)}: ...".replace("__call__", last)])
+        yield _markdown(inspect.getdoc(call))
+        yield "\n\n".join(_member_items(type(thing)))
     else:
         yield _markdown(_constant_doc(name))
 

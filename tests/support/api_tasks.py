@@ -96,6 +96,31 @@ print([row["name"] for row, _ in cursors.csv_rows("names.csv")])
 """,
     ),
     Task(
+        "Do a step once",
+        ("forkq.step", "forkq.astep"),
+        """\
+import forkq
+
+
+def charge(order: int, cents: int) -> str:
+    print("charge", order, cents, "with the key", forkq.step.key)
+    return f"receipt-{order}"
+
+
+@forkq.job
+def fulfil(order: int) -> None:
+    print(forkq.step("charge", charge, order, 1999))
+
+
+@forkq.job
+async def fulfil_in_loop(order: int) -> None:
+    print(await forkq.astep("charge", charge, order, 1999))
+
+
+fulfil.perform_async(7)
+""",
+    ),
+    Task(
         "Push jobs",
         ("forkq.configure", "forkq.Client", "forkq.replicated"),
         """\

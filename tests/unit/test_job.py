@@ -15,6 +15,7 @@ import pytest
 
 import forkq
 from forkq import default_client, registry
+from forkq.child.job_run import JobRun
 from forkq.client import Template
 from forkq.current_job import (
     CurrentJob,
@@ -455,7 +456,7 @@ def test_what_is_pushed_is_json(pushed: FakeClient) -> None:
 def unit() -> Iterator[UnitOfWork]:
     """The unit of a job that this thread performs."""
     unit = UnitOfWork(1, "q", 1, b"{}")
-    enter_job({"class": "X", "args": [], "jid": "abc"}, unit)
+    enter_job({"class": "X", "args": [], "jid": "abc"}, JobRun(unit))
     yield unit
     leave_job()
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from ...errors import InvalidJob, IterationStopped
-from ...features.iterable.parts import CURSOR, Iteration, read, with_cursor
+from ...features.iterable.parts import CURSOR, VERSION, Iteration, read
 from ...store.connection import ConnectionLost, RedisError, ResponseError
 from ...store.pool import RedisPool
-from ...wire.marks import needs_in
-from ...wire.payload import loads
 from ..job_run import JobRun
 from .ends import Ends
-from .retry import encoded
+from .leased_payload import LeasedPayload
 
 # How often a job asks for its cursor before it goes back to its queue.
 _TRIES: Final = 2
@@ -26,8 +24,7 @@ class Cursors:
         self._pool = pool
         self._run = run
         self._jid = str(run.jid or "")
-        self._is_noted = CURSOR in needs_in(run.marks)  # in the payload of the lease
-        self._leased_bytes = len(run.unit.payload)
+        self._leased = LeasedPayload.of(run)
 
     def load(self) -> Iteration:
         """How far the job had come when it ran last. Raises IterationStopped if Redis does not say:
@@ -50,8 +47,7 @@ class Cursors:
         """Notes in Redis how far the job has come. Returns whether another process has cancelled
         it. Raises IterationStopped if its lease is gone. While Redis is away nothing is noted."""
         self._mark()
-        payload = b"" if self._is_noted else self._run.unit.payload
-        call = self._ends.save(self._run.unit, self._jid, payload, self._leased_bytes, reached)
+        call = self._ends.save(self._run.unit, self._jid, *self._leased.untold(), reached)
         try:
             with self._pool.connection() as connection:
                 reply = connection.script(call.script, call.keys, call.arguments)
@@ -60,12 +56,9 @@ class Cursors:
         if not reply:
             self._run.unit.lost = True
             raise IterationStopped(None)
-        self._is_noted = True
+        self._leased.told()
         return bool(reply[0])
 
     def _mark(self) -> None:
         """Has the payload say that the job has a cursor, so that its end deletes that."""
-        run = self._run
-        if CURSOR not in needs_in(run.marks):
-            job = with_cursor(loads(run.unit.payload))
-            run.marked_again(job, encoded(run.unit, job))
+        self._leased.gain(CURSOR, True, VERSION)

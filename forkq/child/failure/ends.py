@@ -17,6 +17,7 @@ from ...features.cancel import parts as cancel
 from ...features.effects import NONE, Effect, name_of, packed
 from ...features.iterable.parts import KEPT_FOR, Iteration
 from ...features.marked import at_start, effects, start_call, ticket_in, while_running
+from ...features.steps import parts as steps
 from ...runtime.log import LogOnce
 from ...store.connection import Call, RedisConnection, ResponseError, damaged_among
 from ...store.damage import DAMAGED_FEATURE, about
@@ -31,6 +32,7 @@ from ...store.scripts import (
     ISOLATE,
     LEASE_RETURN,
     RETRY,
+    STEP_SAVE,
     TICKET_START,
     Script,
 )
@@ -200,6 +202,17 @@ class Ends(msgspec.Struct, frozen=True):
         names = (keys.inflight(queue), keys.iteration(jid), keys.marked)
         arguments = (self._lease(unit), queue, payload, before, KEPT_FOR, *reached.fields())
         return Call(CURSOR_SAVE, names, arguments)
+
+    def save_step(
+        self, unit: UnitOfWork, jid: str, payload: bytes, before: int, name: str, *what: bytes
+    ) -> Call:
+        """The call that remembers a step of a job that runs. ``what``: is remembered of it, and the
+        same without its value. ``payload``, ``before``: as of ``save``."""
+        queue, keys = unit.queue_name, self.keys
+        names = (keys.inflight(queue), keys.steps(jid), keys.marked)
+        leased = (self._lease(unit), queue, payload, before)
+        bounds = (steps.MOST, steps.MOST_BYTES)
+        return Call(STEP_SAVE, names, (*leased, steps.KEPT_FOR, name, *what, *bounds))
 
     def start(self, unit: UnitOfWork, waited: float) -> Call | None:
         """The call that does what the features of the job ask when it starts, ``waited`` seconds

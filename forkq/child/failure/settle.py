@@ -19,9 +19,8 @@ from ...wire.lease import UnitOfWork
 from ...wire.payload import LARGEST, Payload
 from ...wire.times import now, seconds
 from ..fetch_turn import FetchParts
-from ..job_run import JobRun
-from .cursors import Cursors
 from .ends import Ending, Outcome
+from .memory import JobMemory
 from .retry import Bury, End, GoOn, Retry
 
 # What hiredis says when a reply does not fit into the memory of this process.
@@ -76,12 +75,13 @@ class Unread(NotRun):
 class Settler:
     """Shared by all processors: ends a job elsewhere. What Redis refuses is parked: its lease
     stays, and it is told again later. ``on_parked`` is called then: the heartbeat calls
-    ``again_in_time`` from then on.
+    ``again_in_time`` from then on. ``memory``: what these jobs remember.
 
     A call returns once Redis has the end: what the processor does next must come after. Before that
     if ``until`` says so: once the end is sent, or waits for the next exchange."""
 
     def __init__(self, fetch: FetchParts, pool: RedisPool, on_parked: Callable[[], None]) -> None:
+        self.memory = JobMemory(fetch.ends, pool)
         self._ends = fetch.ends
         self._fetcher = fetch.fetcher
         self._leases = fetch.leases
@@ -152,10 +152,6 @@ class Settler:
     def end(self, unit: UnitOfWork, decision: End, *, until: Until = "told") -> None:
         """Drops the lease, and counts how the job ends. If Redis refuses: as ``retry``."""
         self._settle(self._ends.end(unit, decision), until=until)
-
-    def cursors(self, run: JobRun) -> Cursors:
-        """What an iterable job asks of Redis while it runs."""
-        return Cursors(self._ends, self._pool, run)
 
     def isolate(
         self, unit: UnitOfWork, held: str = "", *, last: bool = False, until: Until = "told"

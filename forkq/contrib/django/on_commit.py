@@ -69,14 +69,14 @@ def held() -> str:
 
 
 def refusal_of_decisions() -> str:
-    """Why a job may not raise a Snooze, a Discard or a Dead now; "" if it may. The transaction of a
-    TestCase is none of the job's."""
+    """Why a job may not raise a Snooze, a Discard or a Dead now, and do no step; "" if it may. The
+    transaction of a TestCase is none of the job's."""
     opened = [each.alias for each in _of_caller() if _is_open(each)]
     if not opened:
         return ""
     return (
         f'the transaction of the database "{opened[0]}" is open, and would be rolled back with '
-        "all that the job has written in it; raise it behind the `atomic` block"
+        "all that the job has written in it"
     )
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 from ...errors import InvalidJob, shown
 from ...wire.keys import Keys
-from ...wire.marks import KEY, NEEDS, marks_of
+from ...wire.marks import with_gained
 from ...wire.payload import UNWRITABLE, Payload, encode
 from ..effects import NONE, Effect
 
@@ -85,12 +85,7 @@ def read(reply: Mapping[bytes, bytes]) -> Iteration:
 
 def with_cursor(job: Payload) -> Payload:
     """``job`` as one that has a cursor in Redis. Changes it, and returns it."""
-    marks = marks_of(job)
-    needs, known = marks.get(NEEDS), marks.get("v")
-    marks[NEEDS] = {**(needs if type(needs) is dict else {}), CURSOR: True}
-    marks["v"] = max(VERSION, known if type(known) is int else 0)
-    job[KEY] = job.pop(KEY)  # scripts look for it at the end
-    return job
+    return with_gained(job, CURSOR, True, VERSION)
 
 
 def effects(

@@ -7,12 +7,11 @@
 -- Returns {} if the lease is gone. Else when another process has cancelled the job, '' if none has; and 1 if
 --         the cursor was saved, 0 if its key holds another type.
 --
--- A lease that has other bytes by now has a mark of the master, which removes this child (mark_failed.lua): it stays.
 -- A full server refuses every addition before the first removal of a script: see retry.lua.
 
 local unpack = table.unpack or unpack -- Lua 5.4 has the former
 
---- @include "marked"
+--- @include "leased"
 
 -- A command whose connection has ended may arrive after a later one of the same run.
 local function comes_late()
@@ -20,13 +19,9 @@ local function comes_late()
   return runs == ARGV[7] and seconds and tonumber(seconds) > tonumber(ARGV[11])
 end
 
-local before = redis.call('HGET', KEYS[1], ARGV[1])
-if not before then return {} end
+if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return {} end
 redis.call('HDEL', KEYS[1], '')
-if ARGV[3] ~= '' and #before == tonumber(ARGV[4]) then
-  redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
-  note_if_marked(KEYS[3], ARGV[2], ARGV[3])
-end
+gain(KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], KEYS[3])
 local saved = comes_late() or redis.pcall('HSET', KEYS[2], unpack(ARGV, 6))
 if type(saved) == 'table' then return { '', 0 } end
 redis.call('EXPIRE', KEYS[2], ARGV[5])

@@ -1,0 +1,100 @@
+"""The steps of one run of a job: what is remembered is read at the first, and each step is saved
+when it is done."""
+
+from __future__ import annotations
+
+from time import sleep
+from typing import Any, Final
+
+from ...errors import InvalidJob, IterationStopped, LeaseLost
+from ...features.steps.parts import (
+    STEPS,
+    VERSION,
+    RememberedStep,
+    done_without_value,
+    read_all,
+)
+from ...process_state import stopping
+from ...store.connection import Call, ConnectionLost, RedisError, ResponseError, refused
+from ...store.outage import growing_pause
+from ...store.pool import RedisPool
+from ..job_run import JobRun
+from .ends import Ends
+from .leased_payload import LeasedPayload
+
+# Seconds between two tries while Redis is away.
+_FIRST_PAUSE: Final = 0.05
+_LONGEST_PAUSE: Final = 1.0
+
+
+class StepMemory:
+    """What a job asks of Redis when it comes to its steps, in its own thread or, of a coroutine, in
+    another. While Redis is away it waits: to go on would repeat what is done. Each call raises
+    LeaseLost once another process has the job, and IterationStopped if the child is to stop while
+    Redis is away."""
+
+    def __init__(self, ends: Ends, pool: RedisPool, run: JobRun) -> None:
+        self._ends = ends
+        self._pool = pool
+        self._run = run
+        self._jid = str(run.jid or "")
+        self._leased = LeasedPayload.of(run)
+
+    def load(self) -> dict[str, RememberedStep]:
+        """What the job remembers. Raises InvalidJob for what is no memory of a step."""
+        self.check_lease()
+        found = self._ask(("HGETALL", self._ends.keys.steps(self._jid)))
+        if found:
+            self.gain()
+        return read_all(found)
+
+    def note_unused(self, names: tuple[str, ...]) -> None:
+        """Notes which steps the run has not come to, though the job remembers them."""
+        self._run.unused_steps = names
+
+    def gain(self) -> None:
+        """Has the payload say that the job has steps, so that its end deletes or keeps them."""
+        self._leased.gain(STEPS, True, VERSION)
+
+    def save(self, name: str, remembered: bytes) -> bool:
+        """Remembers a step. Returns whether there was room for its value."""
+        self.gain()
+        short = done_without_value()
+        payload, before = self._leased.untold()
+        what = (payload, before, name, remembered, short)
+        reply = self._ask(self._ends.save_step(self._run.unit, self._jid, *what))
+        if not reply:
+            self._run.unit.lost = True
+        self.check_lease()
+        self._leased.told()
+        return bool(reply == 1)
+
+    def check_lease(self) -> None:
+        """Raises LeaseLost if another process has the job: nothing that this run does counts."""
+        if self._run.unit.lost:
+            raise LeaseLost("another process has the job")
+
+    def _ask(self, what: Call | tuple[Any, ...]) -> Any:
+        pauses = 0
+        while True:
+            try:
+                with self._pool.connection() as connection:
+                    if isinstance(what, Call):
+                        return connection.script(what.script, what.keys, what.arguments)
+                    return connection.call(*what)
+            except ConnectionLost:
+                pass
+            except ResponseError as error:
+                if not refused(error):
+                    raise self._unreadable(error) from None
+            except RedisError as error:
+                raise self._unreadable(error) from None
+            self.check_lease()
+            if stopping():
+                raise IterationStopped(None)
+            sleep(growing_pause(pauses, _FIRST_PAUSE, _LONGEST_PAUSE))
+            pauses += 1
+
+    def _unreadable(self, error: Exception) -> InvalidJob:
+        key = self._ends.keys.steps(self._jid)
+        return InvalidJob(f"its steps {key} in Redis cannot be read or written: {error}")

@@ -1,0 +1,1 @@
+"""Durable steps of jobs: ``forkq.step`` and what belongs to it."""

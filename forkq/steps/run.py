@@ -1,0 +1,141 @@
+"""The steps of one run of a job: which names it has used, and what it remembers of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Final, Protocol
+
+from ..current_job import CurrentJob, run_of, running_job
+from ..errors import Dead, ForkqError, InvalidJob, JobDecision
+from ..features.steps.parts import (
+    TOO_MANY,
+    RememberedStep,
+    check_name,
+    done,
+    key_of,
+    read,
+)
+
+
+class StepStore(Protocol):
+    """Where the steps of a job are remembered. ``load`` returns them, ``save`` whether there was
+    room for the value; each may wait, and may raise what ends the run. ``gain`` has the payload say
+    that there are steps. ``note_unused`` gets the names that the run has not come to."""
+
+    def load(self) -> dict[str, RememberedStep]: ...
+    def note_unused(self, names: tuple[str, ...]) -> None: ...
+    def gain(self) -> None: ...
+    def save(self, name: str, remembered: bytes) -> bool: ...
+    def check_lease(self) -> None: ...
+
+
+class StepsOfRun:
+    """What ``forkq.step`` needs of one run. Threads of the job may share it."""
+
+    def __init__(self, jid: str, store: StepStore) -> None:
+        self.jid = jid
+        self._store = store
+        self._lock = threading.Lock()
+        self._known: dict[str, RememberedStep] | None = None
+        self._used: set[str] = set()
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether Redis was asked what the job remembers."""
+        return self._known is not None
+
+    def load(self) -> None:
+        """Asks Redis what the job remembers, at its first step."""
+        with self._lock:
+            if self._known is None:
+                self._known = self._store.load()
+
+    def begin(self, name: str) -> RememberedStep | None:
+        """What is remembered of the step to which the run has come; None if it is to be done.
+        Raises InvalidJob for a name that the run has used, and Dead if the step is done and what it
+        has returned is not kept."""
+        self.load()
+        known = self._known or {}
+        with self._lock:
+            if check_name(name) in self._used:
+                raise InvalidJob(
+                    f'two steps of one run are called "{name}": give each a name of its own, such '
+                    f'as f"{name}:{{number}}" in a loop'
+                )
+            self._used.add(name)
+            self._store.note_unused(tuple(each for each in known if each not in self._used))
+        self._store.check_lease()
+        if (found := known.get(name)) is not None:
+            return _kept(name, found)
+        if why := JobDecision.refusal():
+            raise ForkqError(
+                f'the step "{name}" cannot be done here: {why}. The step would be remembered all '
+                "the same: open the transaction in its function, or do the step before it"
+            )
+        return None
+
+    def written(self, value: Any) -> bytes:
+        """What is remembered of a step that has returned ``value``."""
+        self._store.gain()
+        return done(value)
+
+    def save(self, name: str, remembered: bytes) -> Any:
+        """Remembers the step. Returns its value, as a later run gets it. Raises Dead if that cannot
+        be kept."""
+        has_room = self._store.save(name, remembered)
+        found = read(remembered)
+        if not has_room:
+            found = RememberedStep(found.at, problem=TOO_MANY)
+        return _kept(name, found).value
+
+
+def _kept(name: str, found: RememberedStep) -> RememberedStep:
+    if found.problem:
+        raise Dead(
+            f'the step "{name}" is done, and will not be done again, but its value is not kept: '
+            f"{found.problem}. Return less, such as an id; under another name the step is done anew"
+        )
+    return found
+
+
+_names: Final[ContextVar[tuple[str, str] | None]] = ContextVar("forkq_step", default=None)
+
+
+@contextmanager
+def inside(steps: StepsOfRun, name: str) -> Iterator[None]:
+    """Around the function of a step: ``forkq.step.key`` is that of the step."""
+    token = _names.set((steps.jid, name))
+    try:
+        yield
+    finally:
+        _names.reset(token)
+
+
+def current_key() -> str:
+    """The key of the step whose function runs. Raises ForkqError outside of one."""
+    found = _names.get()
+    if found is None:
+        raise ForkqError("forkq.step.key was asked outside of the function of a step")
+    return key_of(*found)
+
+
+def steps_here(call: str) -> StepsOfRun:
+    """The steps of the job that this thread or task performs. Raises ForkqError outside of one."""
+    view = running_job()
+    if view is None:
+        raise ForkqError(f"forkq.{call} was called outside of a running job")
+    found = getattr(view, "steps", None)
+    if not isinstance(found, StepsOfRun):
+        found = view.steps = StepsOfRun(view.jid, _store_of(view, call))
+    return found
+
+
+def _store_of(view: CurrentJob, call: str) -> StepStore:
+    run = run_of(view)
+    if run is None:
+        raise ForkqError(f"forkq.{call} was called in a job that no child of forkq runs")
+    store: StepStore = run.step_store()
+    return store
