@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import secrets
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from . import registry
 from .client import Client
@@ -25,8 +26,11 @@ from .errors import (
     push_outcome,
     shown,
 )
+from .features.batch.parts import INDEX, PushedInto
 from .servers import Servers
 from .store.route import EncodedJob, Route
+from .store.scripts import BATCH_CHANGE
+from .values import replace
 from .wire.payload import DEFAULT_QUEUE
 from .wire.spread import in_turn, part_of
 
@@ -94,7 +98,17 @@ class ShardedClient(Client):
     def _write(self, jobs: Sequence[EncodedJob], route: Route | None = None) -> dict[str, str]:
         """Pushes to each shard the jobs of its queues. A shard that fails keeps no other one from
         its jobs, and what it surely has not of a spread queue goes to the other parts."""
-        push = ShardedPush(jobs)
+        self._refuse_all_elsewhere(jobs)
+        if not places_are_needed(jobs):
+            return self._write_to_each(ShardedPush(jobs))
+        placed, taken = take_places(self._routes, jobs)
+        push = ShardedPush(placed)
+        try:
+            return self._write_to_each(push)
+        finally:
+            give_back_places(self._routes, taken, push.may_be_there())
+
+    def _write_to_each(self, push: ShardedPush) -> dict[str, str]:
         for name, group in self._groups(push):
             try:
                 duplicates = super()._write(group, self._routes[name])
@@ -108,7 +122,31 @@ class ShardedClient(Client):
         self, jobs: Sequence[EncodedJob], route: Route | None = None
     ) -> dict[str, str]:
         """``_write``, awaited: one shard after the other."""
-        push = ShardedPush(jobs)
+        self._refuse_all_elsewhere(jobs)
+        if not places_are_needed(jobs):
+            return await self._awrite_to_each(ShardedPush(jobs))
+        return await self._apush_members(jobs)
+
+    async def _apush_members(self, jobs: Sequence[EncodedJob]) -> dict[str, str]:
+        from .store.loop.in_thread import in_thread  # noqa: PLC0415 - needs asyncio, which runs here
+
+        def give_back(taken: Sequence[TakenPlaces], there: Collection[str] = ()) -> None:
+            give_back_places(self._routes, taken, there)
+
+        take = partial(take_places, self._routes, jobs)
+        placed, taken = await in_thread(take, lambda found: give_back(found[1]))
+        push = ShardedPush(placed)
+        try:
+            duplicates = await self._awrite_to_each(push)
+        except GeneratorExit:
+            raise  # the loop is gone: nothing can be awaited
+        except BaseException:
+            await in_thread(lambda: give_back(taken, push.may_be_there()))
+            raise
+        await in_thread(lambda: give_back(taken, push.may_be_there()))
+        return duplicates
+
+    async def _awrite_to_each(self, push: ShardedPush) -> dict[str, str]:
         for name, group in self._groups(push):
             try:
                 duplicates = await super()._awrite(group, self._routes[name])
@@ -125,9 +163,6 @@ class ShardedClient(Client):
         """The jobs for one shard after the other, until none is left. The caller notes what became
         of each group before it takes the next one. Raises ServerUnavailable in the end if a job
         could be pushed nowhere."""
-        for job in push.jobs:
-            if job.needs is not None and (job.lock or job.window):
-                self._refuse_elsewhere(job, job.needs)
         left = push.jobs
         while left:
             push.moved = []
@@ -153,6 +188,11 @@ class ShardedClient(Client):
         moved = self._for_other_parts(group, error, push.failed)
         push.is_lost = push.is_lost or len(moved) + len(error.pushed) < len(group)
         push.moved += moved
+
+    def _refuse_all_elsewhere(self, jobs: Iterable[EncodedJob]) -> None:
+        for job in jobs:
+            if job.needs is not None and (job.lock or job.window):
+                self._refuse_elsewhere(job, job.needs)
 
     def _refuse_elsewhere(self, job: EncodedJob, needs: PushNeeds) -> None:
         """Raises InvalidJob for a unique, debounced or throttled job whose queue is on another
@@ -218,16 +258,101 @@ class ShardedPush:
         self.failed: dict[str, ServerUnavailable] = {}
         self.moved: list[EncodedJob] = []
         self.is_lost = False
+        self._ended = PushOutcome()
+
+    def may_be_there(self) -> set[str]:
+        """The jids of the jobs that are in Redis, or may be."""
+        errors = self.failed.values()
+        known = (*self.pushed, *self._ended.pushed, *self._ended.unknown)
+        return {*known, *(jid for each in errors for jid in (*each.pushed, *each.unknown))}
 
     def add_outcome(self, error: BaseException) -> None:
         """``error`` has ended the push at one shard: it tells of the others, too."""
-        there = push_outcome(error) or PushOutcome()
+        self._ended = there = push_outcome(error) or PushOutcome()
         earlier = [jid for each in self.failed.values() for jid in each.pushed]
         doubted = [jid for each in self.failed.values() for jid in each.unknown]
         pushed = (*self.pushed, *earlier, *there.pushed)
         text = f"over all shards {len(pushed):,} of {len(self.jobs):,} jobs were pushed"
         outcome = PushOutcome(pushed, (*doubted, *there.unknown))
         note_outcome(error, outcome, text if len(self.jobs) > 1 else "")
+
+
+class TakenPlaces(NamedTuple):
+    """The places of jobs, by their jids, in a batch of another shard.
+
+    A script that pushes a job to one shard cannot give it an index in a batch of another. So a push
+    takes places there first, and the batch waits for these members. When it is known which of them
+    were pushed, it gives back the rest. If that is never said, since the process dies or the shard
+    is away, the leader finds out (clock/standing_batches.py)."""
+
+    into: PushedInto
+    token: str
+    places: dict[str, int]
+
+
+def places_are_needed(jobs: Sequence[EncodedJob]) -> bool:
+    """Whether a job is to be a member of a batch that may be on another shard."""
+    return any(_into(job) is not None for job in jobs)
+
+
+def take_places(
+    routes: Mapping[str, Route], jobs: Sequence[EncodedJob]
+) -> tuple[list[EncodedJob], list[TakenPlaces]]:
+    """Takes places for these jobs. Returns the jobs with their indices. Raises BatchFinished and
+    ServerUnavailable."""
+    groups: dict[PushedInto, list[str]] = {}
+    for job in jobs:
+        if (into := _into(job)) is not None:
+            groups.setdefault(into, []).append(job.jid)
+    taken: list[TakenPlaces] = []
+    try:
+        for into, jids in groups.items():
+            token = secrets.token_hex(8)
+            via = "" if into.via is None else into.via
+            first = _ask(routes, into, "join", via, len(jids), token)
+            taken.append(TakenPlaces(into, token, {jid: first + n for n, jid in enumerate(jids)}))
+    except ServerUnavailable:
+        give_back_places(routes, taken, ())
+        raise
+    places = {jid: place for each in taken for jid, place in each.places.items()}
+    return [_placed(job, places) if job.jid in places else job for job in jobs], taken
+
+
+def give_back_places(
+    routes: Mapping[str, Route], taken: Sequence[TakenPlaces], pushed: Collection[str]
+) -> None:
+    """Gives back the places of jobs that were not ``pushed``: those that may be count as pushed. A
+    shard that is away is told by its leader."""
+    for into, token, places in taken:
+        left = [place for jid, place in places.items() if jid not in pushed]
+        try:
+            _ask(routes, into, "joined", token, *left)
+        except ServerUnavailable:
+            continue
+
+
+def _into(job: EncodedJob) -> PushedInto | None:
+    into = None if job.needs is None else job.needs.batch
+    return into if into is not None and into.at else None
+
+
+def _placed(job: EncodedJob, places: Mapping[str, int]) -> EncodedJob:
+    return replace(job, payload=job.payload.replace(INDEX, b"%d" % places[job.jid]))
+
+
+def _ask(routes: Mapping[str, Route], into: PushedInto, *arguments: Any) -> Any:
+    """Changes the batch; each of these changes may be repeated after a lost reply."""
+    route = routes[into.at]
+    names = route.keys.of_batch(into.bid, into.above)
+    given = (1 + len(into.above), *arguments)
+    for is_last in (False, True):
+        try:
+            with route.channel().connection() as connection:
+                return connection.script(BATCH_CHANGE, names, given)
+        except ServerUnavailable as error:
+            if is_last or isinstance(error, ServerRefused):
+                raise
+    return None
 
 
 class DownShards:

@@ -122,17 +122,17 @@ def act_on_each(several: Sequence[Pages], decide: Decide, orders: Orders) -> Out
         try:
             part = act(pages, decide, replace(orders, most=left, progress=told, token=token))
         except ServerUnavailable as error:
-            error.outcome = _together(done, error.outcome or Outcome())
+            error.outcome = together(done, error.outcome or Outcome())
             raise
-        done = _together(done, part)
+        done = together(done, part)
     return done
 
 
 def _tell(progress: OnProgress, before: Outcome, part: Outcome) -> None:
-    progress(_together(before, part))
+    progress(together(before, part))
 
 
-def _together(one: Outcome, other: Outcome) -> Outcome:
+def together(one: Outcome, other: Outcome) -> Outcome:
     """The outcome of two actions as one."""
     counts = ("total", "seen", "matched", "done", "gone", "refused", "unlocked")
     sums = {name: getattr(one, name) + getattr(other, name) for name in counts}
@@ -305,7 +305,7 @@ def undo(
     done = _restore(token, kept, progress)
     for more in filter(None, (_kept(server, token) for server in kept.other_parts())):
         told = None if progress is None else partial(_tell, progress, done)
-        done = _together(done, _restore(token, more, told))
+        done = together(done, _restore(token, more, told))
     return done
 
 
@@ -337,7 +337,7 @@ def _restore(token: str, kept: _Deleted, progress: OnProgress | None) -> Outcome
         here = names.undo_list(token, number)
         count, without = _restore_list(kept.server, here, location, queue)
         part = Outcome(count, count, count, count, unlocked=without)
-        outcome = _together(outcome, part)
+        outcome = together(outcome, part)
         if progress is not None:
             progress(outcome)
     kept.server.ask(("DEL", names.undo(token)))

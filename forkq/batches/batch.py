@@ -21,7 +21,7 @@ from ..wire.marks import KEY, needs_in
 from ..wire.payload import DEFAULT_QUEUE
 from ..wire.prepared import PreparedJob
 from .block import block, joins
-from .callbacks import checked, checked_name, checked_ways, encoded
+from .callbacks import checked, checked_name, checked_ways, encoded, fields_of_callback
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -82,7 +82,7 @@ class Batch:
         made = cls()
         made.bid, made._above, made._via = place.bid, place.above, place.member
         made._is_new = False
-        made._server = home_of([job.queue], None)
+        made._server = _server_at(place.at, job.queue)
         return made
 
     def perform_bulk(self, job: Any, rows: Iterable[Any]) -> int:
@@ -147,7 +147,8 @@ class Batch:
             raise ForkqError("ignore keeps ends from on_success alone: give on_success, too")
         prepared = filter(None, self._callbacks.values())
         queues = [each.payload.get("queue", DEFAULT_QUEUE) for each in prepared]
-        self._server = home_of(queues, None if outer is None else outer._server)
+        around = None if outer is None else outer._server
+        self._server = around or home_of(queues)
         self._fields = self._made_fields(client)
 
     def _made_fields(self, client: Client) -> list[Any]:
@@ -157,11 +158,12 @@ class Batch:
         for event, prepared in self._callbacks.items():
             if prepared is None:
                 continue
-            need = callback_of(self.bid, event, self._above)
+            home = self._home_for(prepared.payload.get("queue", DEFAULT_QUEUE))
+            need = callback_of(self.bid, event, self._above, home)
             found = encoded(client, prepared, need)
             if found is not None:  # else a middleware has vetoed it
                 calls += event[0]
-                fields += (f"on_{event[0]}", found.payload)
+                fields += fields_of_callback(event[0], found, client if home else None)
         fields += ("calls", calls, "ignore", "".join(f",{way}," for way in self._ignore))
         return fields if not self._above else [*fields, "parent", self._above[0]]
 
@@ -232,30 +234,32 @@ class Batch:
             raise ForkqError(f"{self!r} takes members in its block alone: write `with` around it")
 
     def needs_of_member(self, queue: str) -> dict[str, Any]:
-        """What stands in the needs of a member. Raises InvalidJob if its queue is on another shard
-        than the batch."""
-        if self._server is not None and self._server.name:
-            home_of([queue], self._server)
-        return joined(PushedInto(self.bid, self._via), self._above)
+        """What stands in the needs of a member that is pushed to this queue."""
+        into = PushedInto(self.bid, self._via, self._home_for(queue))
+        return joined(into, self._above)
+
+    def _home_for(self, queue: str) -> str:
+        """The shard of the batch, if jobs of that queue may be on another one; else ""."""
+        home = self._server
+        if home is None or not home.name or home.parts_of(queue) == (home.name,):
+            return ""
+        return home.name
 
 
-def home_of(queues: Sequence[str], outer: Server | None) -> Server:
-    """The server of a batch: that of these queues, and of ``outer``, the batch around it. Raises
-    InvalidJob if that is not one."""
+def home_of(queues: Sequence[str]) -> Server:
+    """The server of a batch whose callbacks go to these queues: that of the first one which is on
+    one shard, or the default one."""
     servers = default().servers
-    if not servers.names:
-        return servers.default
-    home = outer
-    for queue in queues:
-        parts = servers.parts_of(queue)
-        home = home or parts[0]
-        if [part.name for part in parts] != [home.name]:
-            there = ", ".join(part.name for part in parts)
-            raise InvalidJob(
-                f"the batch is on the shard {home.name}, and the queue {queue!r} on {there}: all "
-                "members and callbacks of a batch must be on one shard, and on no spread queue"
-            )
-    return home or servers.default
+    parts = [servers.parts_of(queue) for queue in queues] if servers.names else []
+    return next((found[0] for found in parts if len(found) == 1), servers.default)
+
+
+def _server_at(shard: str, queue: str) -> Server:
+    """The server of the batch of a running member: that of its needs, or of its queue."""
+    servers = default().servers
+    if shard:
+        return servers[shard]
+    return servers.parts_of(queue)[0] if servers.names else servers.default
 
 
 def _waits_for_commit() -> bool:

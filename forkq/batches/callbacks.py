@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ForkqError, InvalidJob, shown
 from ..features.batch.parts import BATCH, IGNORABLE
+from ..features.effects import Effect
+from ..features.notes import ANYWHERE, text_of
 from ..features.unique.parts import UNIQUE_OPTIONS
 from ..wire.defaults import with_defaults
 from ..wire.marks import KEY, needs_in, with_needs
@@ -55,6 +57,17 @@ def encoded(client: Client, prepared: PreparedJob, need: dict[str, Any]) -> Enco
     """The callback as Redis will push it by itself, with this ``need``; None if a middleware
     vetoed it. It is made as one that is due later: nothing says yet when it comes to its queue."""
     return client._encoded(with_defaults(_as_callback(prepared.payload, need)))
+
+
+def fields_of_callback(letter: str, job: EncodedJob, client: Client | None) -> list[Any]:
+    """The fields of a batch about its callback with this ``letter``. If its queue is on another
+    shard than the batch, ``client`` says on which one, and a note will push it there."""
+    if client is None:
+        return [f"on_{letter}", job.payload]
+    pushed = (ANYWHERE.pushed(job.jid),)
+    due = Effect("due", ANYWHERE.schedule, (job.payload.decode(),), pushed)
+    to = client.servers.of_queue(job.queue, job.jid).name
+    return [f"on_{letter}", text_of(due), f"to_{letter}", to, "away", 1]
 
 
 def _as_callback(payload: Payload, need: dict[str, Any]) -> Payload:

@@ -139,19 +139,25 @@ class Clock:
         )
         returns = ClassReturns(keys, connection, self._log)
         stranded = StrandedSuspects(keys, connection, lambda: watch.queues, self._log)
-        shared = (keys, connection, self._log)
-        expired, cancelled = ExpiredJobs(*shared), CancelledJobs(*shared)
-        doubted, standing = DoubtedLocks(*shared), StandingBatches(*shared)
-        notes = NoteCarrier(keys, connection, OtherShards(config), self._log)
         self._tasks = (
             self._mover_task("scheduled jobs", keys.schedule, shares="with others"),
             self._mover_task("retries", keys.retry),
             self._cron_task,
             ScheduledTask("released classes", returns, (keys.released_classes,), self._redis),
             ScheduledTask("suspects without a process", stranded, (), self._redis),
-            self._shared_task("expired jobs", expired, keys.marked),
-            self._shared_task("cancelled jobs", cancelled, keys.cancelled),
-            self._shared_task("doubted locks", doubted, keys.doubted),
+            *self._tasks_of_features(config),
+        )
+
+    def _tasks_of_features(self, config: Config) -> tuple[ScheduledTask, ...]:
+        """What marked jobs ask of the leader."""
+        keys, connection, others = self._keys, self._connection, OtherShards(config)
+        shared = (keys, connection, self._log)
+        standing = StandingBatches(keys, connection, others, self._log)
+        notes = NoteCarrier(keys, connection, others, self._log)
+        return (
+            self._shared_task("expired jobs", ExpiredJobs(*shared), keys.marked),
+            self._shared_task("cancelled jobs", CancelledJobs(*shared), keys.cancelled),
+            self._shared_task("doubted locks", DoubtedLocks(*shared), keys.doubted),
             ScheduledTask("batches that stand still", standing, (keys.batches,), self._redis),
             self._shared_task("notes for other shards", notes, keys.notes),
             self._shared_task("results", EndedResults(keys, connection), keys.results_ended),

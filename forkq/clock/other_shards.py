@@ -50,6 +50,10 @@ class OtherShards:
             found.connect()
         return found
 
+    def names(self) -> list[str]:
+        """The names of all other shards."""
+        return [name for name in self._shards if name != self.own]
+
     def close(self) -> None:
         """Closes what is open."""
         for connection in self._connections.values():

@@ -8,15 +8,15 @@ batch".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from ..errors import MalformedPayload
-from ..features.batch.parts import DEEPEST, lost, place_in
-from ..features.effects import packed
-from ..store.connection import Call, RedisConnection
+from ..errors import ForkqError, MalformedPayload
+from ..features.batch.parts import DEEPEST, lost, never_pushed, place_in
+from ..features.effects import Effect, packed
+from ..store.connection import Call, RedisConnection, RedisError
 from ..store.find_job import JobSearch
 from ..store.scripts import BATCH_CHANGE, EFFECTS_ALONE
 from ..store.steps import checked
@@ -24,6 +24,7 @@ from ..wire.keys import Keys
 from ..wire.marks import KEY, needs_in
 from ..wire.payload import loads_head
 from ..wire.times import now
+from .other_shards import OtherShards
 from .tracking import tracked
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ _REST: Final = 3  # times as long as a step took
 _NUMBERS: Final = ("total", "done", "dead", "other", "ignored")
 _LETTERS: Final = ("d", "f", "s")
 _FIELDS: Final = (
-    *("state", "parent", "calls", *_NUMBERS),
+    *("state", "parent", "calls", "away", *_NUMBERS),
     *(f"{what}_{letter}" for what in ("fired", "called") for letter in _LETTERS),
 )
 _OVER: Final = object()
@@ -53,12 +54,14 @@ _Awaited: TypeAlias = "set[int | str]"
 
 class Standing(NamedTuple):
     """A batch as a look finds it. ``numbers``: its members, the ended ones as they have ended, and
-    those that are ignored; ``calls``: the letters of its callbacks; ``fired``: those whose time has
-    come; ``called``: those that have ended."""
+    those that are ignored; ``away``: whether it may have some on other shards; ``calls``: the
+    letters of its callbacks; ``fired``: those whose time has come; ``called``: those that have
+    ended."""
 
     bid: str
     state: str
     parent: str
+    away: bool
     numbers: tuple[int, ...]
     calls: frozenset[str]
     fired: frozenset[str]
@@ -92,9 +95,16 @@ class Standing(NamedTuple):
 class StandingBatches:
     """Settles the members that are nowhere. While there is no batch, nothing is asked."""
 
-    def __init__(self, keys: Keys, connection: RedisConnection, log: FilteringBoundLogger) -> None:
+    def __init__(
+        self,
+        keys: Keys,
+        connection: RedisConnection,
+        others: OtherShards,
+        log: FilteringBoundLogger,
+    ) -> None:
         self._keys = keys
         self._connection = connection
+        self._others = others
         self._log = log
         self._has_batches = False
         self._steps: Iterator[None] | None = None
@@ -149,12 +159,37 @@ class StandingBatches:
 
     def _search(self, still: Sequence[Standing], missed: dict[str, _Awaited]) -> Iterator[None]:
         """Searches for what these batches wait for, and notes what it has ``missed``."""
-        search = MemberSearch(self._connection, self._keys, [each.bid for each in still])
+        seen: dict[str, _Awaited] = {each.bid: set() for each in still}
+        search = MemberSearch(self._connection, self._keys, seen)
         yield from search.steps()
+        if any(each.away for each in still) and not (yield from self._search_away(still, seen)):
+            still = [each for each in still if not each.away]
         for first in range(0, len(still), _AT_ONCE):
             awaited = self._awaited(still[first : first + _AT_ONCE])
-            missed |= {each.bid: left - search.seen[each.bid] for each, left in awaited}
+            missed |= {each.bid: left - seen[each.bid] for each, left in awaited}
             yield from self._settle([each for each, _ in awaited], missed)
+
+    def _search_away(
+        self, still: Sequence[Standing], seen: dict[str, _Awaited]
+    ) -> Generator[None, None, bool]:
+        """Searches the other shards. False if one cannot be searched, or has notes: what these say
+        would be told too late."""
+        wanted = {each.bid: seen[each.bid] for each in still if each.away}
+        for name in self._others.names():
+            try:
+                keys, connection = self._others.keys(name), self._others.connection(name)
+                if connection.call("XLEN", keys.notes):
+                    return False
+                for _ in MemberSearch(connection, keys, wanted).steps():
+                    yield
+            except (RedisError, ForkqError) as error:
+                self._log.warning(
+                    "a shard is not searched for members of batches that stand still",
+                    shard=name,
+                    error=str(error),
+                )
+                return False
+        return True
 
     def _pages(self) -> Iterator[list[str]]:
         names = self._connection.call("ZRANGE", self._keys.batches, 0, _BATCHES - 1, "REV")
@@ -228,30 +263,41 @@ class StandingBatches:
     ) -> Iterator[None]:
         """Ends otherwise what two searches have missed, some at a time."""
         twice = {each.bid: missed[each.bid] & self._missed.get(each.bid, set()) for each in batches}
-        chains = self._chains([each for each in batches if twice[each.bid]])
-        for bid, above in chains.items():
-            left = sorted(twice[bid], key=str)
+        found = [each for each in batches if twice[each.bid]]
+        chains = self._chains(found)
+        for batch in found:
             self._log.warning(
                 "members of a batch were nowhere: they count as ended otherwise",
-                batch=bid,
-                members=len(left),
+                batch=batch.bid,
+                members=len(twice[batch.bid]),
             )
-            for first in range(0, len(left), _AT_ONCE):
+            effects = self._effects(batch, chains[batch.bid], twice[batch.bid])
+            for first in range(0, len(effects), _AT_ONCE):
                 names: list[Any] = []
-                ends = self._keys.totals("ends")
-                page = left[first : first + _AT_ONCE]
-                texts = [packed(lost(self._keys, bid, above, one), names, ends) for one in page]
+                page, ends = effects[first : first + _AT_ONCE], self._keys.totals("ends")
+                texts = [packed([effect], names, ends) for effect in page]
                 self._connection.script(EFFECTS_ALONE, names, texts)
                 yield
 
+    def _effects(self, batch: Standing, above: list[str], left: _Awaited) -> list[Effect]:
+        """What the batch hears of what is nowhere. A place that a push has taken, and has never
+        told to have a member, has none."""
+        fields = self._connection.call("HGETALL", self._keys.batch(batch.bid)) if batch.away else {}
+        ranges = [value.split() for name, value in fields.items() if name[:6] == b"joins:"]
+        places = {int(first) + n for first, count in ranges for n in range(int(count))}
+        return [
+            (never_pushed if one in places else lost)(self._keys, batch.bid, above, one)
+            for one in sorted(left, key=str)
+        ]
+
 
 class MemberSearch(JobSearch):
-    """One pass for the members and the callbacks of these batches. ``seen``: the indices and the
-    letters of those that are there."""
+    """One pass for the members and the callbacks of batches. ``seen`` has their ids, and gets the
+    indices and the letters of those that are there."""
 
-    def __init__(self, connection: RedisConnection, keys: Keys, bids: Iterable[str]) -> None:
-        super().__init__(connection, keys, bids)
-        self.seen: dict[str, _Awaited] = {bid: set() for bid in self._wanted}
+    def __init__(self, connection: RedisConnection, keys: Keys, seen: dict[str, _Awaited]) -> None:
+        super().__init__(connection, keys, seen)
+        self.seen = seen
 
     def _note(self, location: Any, queue: str, payload: bytes, **more: Any) -> None:
         try:
@@ -264,10 +310,10 @@ class MemberSearch(JobSearch):
 
 def _standing(bid: str, values: Sequence[bytes | None]) -> Standing:
     """The batch with these values of ``_FIELDS``."""
-    state, parent, calls, *rest = (str(value or b"", "utf-8", "replace") for value in values)
+    state, parent, calls, away, *rest = (str(value or b"", "utf-8", "replace") for value in values)
     numbers = tuple(int(text) if text.removeprefix("-").isdigit() else 0 for text in rest[:5])
     fired, called = _letters_of(rest[5:8]), _letters_of(rest[8:])
-    return Standing(bid, state, parent, numbers, frozenset(calls), fired, called)
+    return Standing(bid, state, parent, bool(away), numbers, frozenset(calls), fired, called)
 
 
 def _letters_of(texts: Sequence[str]) -> frozenset[str]:

@@ -190,8 +190,8 @@ def plan(job: Payload, at: float | None, definition: Definition | None = None) -
             *(after, moment, lock, is_once, throttle),
             is_marked=bool(needs), name=name_of(job), batch=joins, result_ttl=kept_for,
         )  # fmt: skip
-        if joins is not None and found.gives_way:
-            raise batches.refusal(job)
+        if joins is not None:
+            batches.check(job, joins, gives_way=found.gives_way, is_once=is_once)
         made = made._replace(needs=found)
     if throttled is not None:
         made = made._replace(window=throttled.window, throttled=throttled.digest)

@@ -350,7 +350,7 @@ def _add_group(
     if needs.is_once or first.lock:
         each.append(jids)
     batch: tuple[int | str, int | str] = ("", "")
-    if needs.batch is not None:
+    if needs.batch is not None and not needs.batch.at:
         before = _put(names, keys.of_members(needs.batch.bid))
         batch = (before + 1, needs.batch.argument)
     known = _put(names, map(keys.pushed, jids)) if needs.is_once else ""

@@ -338,13 +338,13 @@ def test_a_deleted_member_that_comes_back_is_not_ignored_and_done_as_well(
 ) -> None:
     job = load()
     with forkq.Batch(ignore=["deleted"], **all_three()) as batch:
-        job.perform_in(900, 71)
-        cancelled = job.perform_in(900, 72)
+        job.perform_in(900, 710_017)
+        cancelled = job.perform_in(900, 720_027)
         job.perform_async(3)
     forkq.cancel(cancelled)
     with InProcessClock(redis_server.url), InProcessChild(redis_server.url):
         wait_until(lambda: numbers(redis, batch.bid) == (3, 1, 0, 1), what="the cancel")
-        deleted = api.ScheduledSet().delete_all(api.Filter(match="71"), undo=True)
+        deleted = api.ScheduledSet().delete_all(api.Filter(match="710017"), undo=True)
         wait_until(lambda: "finish" in ran, what="the end")
         api.undo(deleted.undo)
         api.ScheduledSet().add_all_to_queue()
@@ -356,12 +356,12 @@ def test_a_deleted_member_that_comes_back_is_not_ignored_and_done_as_well(
 def test_a_member_that_is_deleted_and_brought_back_again_and_again_is_ignored_once(
     client: forkq.Client, redis: Redis, redis_server: Server
 ) -> None:
-    job, ignored, first = load(), [], api.Filter(match="71")
+    job, ignored, first = load(), [], api.Filter(match="710017")
     with forkq.Batch(ignore=["deleted"], **all_three()) as batch:
-        job.perform_in(900, 71)
-        job.perform_in(900, 72)
+        job.perform_in(900, 710_017)
+        job.perform_in(900, 720_027)
         job.perform_async(-3)
-    api.ScheduledSet().delete_all(api.Filter(match="72"))
+    api.ScheduledSet().delete_all(api.Filter(match="720027"))
     with InProcessClock(redis_server.url), InProcessChild(redis_server.url):
         deleted = api.ScheduledSet().delete_all(first, undo=True)
         wait_until(lambda: "finish" in ran, what="the end")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from redis import Redis
 from forkq.clock import notes
 from forkq.clock.notes import NoteCarrier
 from forkq.clock.other_shards import OtherShards
-from forkq.config.config import Config, RedisSettings
 from forkq.config.shards import Shard
 from forkq.features.effects import Effect, packed
 from forkq.features.notes import ANYWHERE, noted
@@ -22,27 +20,12 @@ from forkq.store.scripts import EFFECTS_ALONE
 from forkq.wire.keys import Keys
 from forkq.wire.times import now
 from tests.redis.in_process_clock import InProcessClock
+from tests.redis.prefix_shards import DOWN, config_at
 from tests.support.recorded_log import RecordedLog
 from tests.support.server import Server
 from tests.support.waiting import wait_until
 
-NOWHERE = Path("/nonexistent")
-KEYS, MAIL = Keys(), Keys("mail:")
-
-
-def shards_at(url: str) -> tuple[Shard, ...]:
-    """The default shard, one with a prefix of its own, and one that is down."""
-    return (
-        Shard("default", url),
-        Shard("mail", url, ("mail",), prefix="mail:", has_url=False),
-        Shard("down", "redis://127.0.0.1:1", ("down",)),
-    )
-
-
-def config_at(url: str) -> Config:
-    shards = shards_at(url)
-    redis = RedisSettings(url=url)
-    return Config(pidfile=NOWHERE, state_dir=NOWHERE, redis=redis, shards=shards, shard="default")
+KEYS = Keys()
 
 
 @pytest.fixture
@@ -62,7 +45,7 @@ def log() -> RecordedLog:
 def carrier(
     redis: Redis, redis_server: Server, connection: RedisConnection, log: RecordedLog
 ) -> Iterator[NoteCarrier]:
-    others = OtherShards(config_at(redis_server.url))
+    others = OtherShards(config_at(redis_server.url, "default", DOWN))
     yield NoteCarrier(KEYS, connection, others, log)
     others.close()
 

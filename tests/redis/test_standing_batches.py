@@ -10,12 +10,14 @@ from redis import Redis
 
 import forkq
 from forkq import api, middleware, registry
+from forkq.clock.other_shards import OtherShards
 from forkq.clock.standing_batches import StandingBatches
 from forkq.store.connection import RedisConnection
 from forkq.wire.keys import Keys
 from forkq.wire.payload import dumps
 from tests.redis.in_process_child import InProcessChild
 from tests.redis.in_process_clock import InProcessClock
+from tests.redis.prefix_shards import config_at
 from tests.support.recorded_log import RecordedLog
 from tests.support.server import Server
 from tests.support.waiting import wait_until
@@ -37,7 +39,7 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> None:
 def leader(client: Any, redis_server: Server) -> Iterator[StandingBatches]:
     connection = RedisConnection(redis_server.url)
     connection.connect()
-    yield StandingBatches(KEYS, connection, RecordedLog())
+    yield StandingBatches(KEYS, connection, OtherShards(config_at(redis_server.url)), RecordedLog())
     connection.close()
 
 

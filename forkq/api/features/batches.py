@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias, cast
+from functools import reduce
+from typing import Final, Literal, TypeAlias, TypeVar, cast
 
 from ...cancelling import note_cancelled
-from ...errors import ForkqError, shown
+from ...errors import ForkqError, ServerUnavailable, shown
 from ...features.batch.parts import EVENTS, Event
 from ...features.cancel.parts import field_of_batch
 from ...servers import Server, Servers, first_found
 from ...store.scripts import BATCH_CHANGE
 from ...wire.times import now
-from ..bulk import Outcome
+from ..bulk import Outcome, together
 from ..door import servers as all_servers
 from ..filters import Filter
 from ..job_sets import DeadSet
 
+T = TypeVar("T")
 BatchState: TypeAlias = Literal["open", "broken", "waiting", "finished", "succeeded", "cancelled"]
 
 # Nothing of such a batch waits or runs.
@@ -95,7 +97,9 @@ class BatchEntry:
         server, report = self._found()
         if report.state in _ENDED:
             raise ForkqError(f"the batch {self.bid} has {report.state}: nothing of it is left")
-        _cancel(server, report)
+        fields = [(field_of_batch(bid), "") for bid in _cancel(server, report)]
+        servers = self._with_members(server)
+        _on_each(servers, lambda one: note_cancelled([one], fields, None))
 
     def retry_dead(self) -> Outcome:
         """Sends its dead members and callbacks to their queues now, and those of the batches within
@@ -104,7 +108,14 @@ class BatchEntry:
         server, report = self._found()
         if report.state == "cancelled":
             raise ForkqError(f"the batch {self.bid} is cancelled: retry its jobs one by one")
-        return DeadSet(server).retry_all(Filter(batch=self.bid))
+        mine = Filter(batch=self.bid)
+        parts = _on_each(self._with_members(server), lambda one: DeadSet(one).retry_all(mine))
+        return reduce(together, parts)
+
+    def _with_members(self, home: Server) -> list[Server]:
+        """The servers that may have members of the batch: all shards, its own one first."""
+        others = all_servers() if home.name else ()
+        return [home, *(each for each in others if each.name != home.name)]
 
     def _found(self) -> tuple[Server, BatchReport]:
         def look(server: Server) -> tuple[Server, BatchReport] | None:
@@ -145,14 +156,29 @@ def _change(server: Server, report: BatchReport, what: str) -> None:
     server.run(BATCH_CHANGE, server.keys.of_batch(report.bid, above), (1 + len(above), what))
 
 
-def _cancel(server: Server, batch: BatchReport) -> None:
-    """Cancels a batch, and then what is within it: from then on it gets nothing further."""
-    _change(server, batch, "cancel")
-    note_cancelled([server], [(field_of_batch(batch.bid), "")], None)
-    for cancelled in _read(server, [batch.bid]):
-        for child in _read(server, cancelled.children):
+def _on_each(servers: Iterable[Server], act: Callable[[Server], T]) -> list[T]:
+    """What the action says of each server. One that is down keeps no other one from it, and its
+    ServerUnavailable comes at the end."""
+    found, down = list[T](), None
+    for server in servers:
+        try:
+            found.append(act(server))
+        except ServerUnavailable as error:
+            down = down or error
+    if down is not None:
+        raise down
+    return found
+
+
+def _cancel(home: Server, batch: BatchReport) -> Iterator[str]:
+    """Cancels a batch, and then what is within it: from then on it gets nothing further. Yields the
+    id of each."""
+    _change(home, batch, "cancel")
+    yield batch.bid
+    for cancelled in _read(home, [batch.bid]):
+        for child in _read(home, cancelled.children):
             if child.state not in _ENDED:
-                _cancel(server, child)
+                yield from _cancel(home, child)
 
 
 def _read(server: Server, bids: Sequence[str]) -> list[BatchReport]:
@@ -168,9 +194,10 @@ def _texts(fields: Mapping[bytes, bytes]) -> dict[str, str]:
 
 def _report(server: Server, bid: str, fields: dict[str, str]) -> BatchReport:
     fired = {e: _number(fields.get(f"fired_{e[0]}")) for e in EVENTS if f"fired_{e[0]}" in fields}
-    total, done, dead, other = (
-        int(_number(fields.get(n))) for n in ("total", "done", "dead", "other")
+    total, done, dead, other, void = (
+        int(_number(fields.get(n))) for n in ("total", "done", "dead", "other", "void")
     )
+    total, done = total - void, done - void  # places that no member has
     state = fields.get("state", "")
     if state == "sealed":
         state = "succeeded" if "success" in fired else "waiting"

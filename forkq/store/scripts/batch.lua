@@ -12,6 +12,9 @@
 --   dead:I, failing:I   the jid of a member that is dead, or that has failed and is retried
 --   undone:I  a member that counts as ended though an undo has brought it back, until it ends again
 --   child:I   a batch that is a member
+--   away      '1' if it may have members or callbacks on other shards
+--   joins:T   'FIRST COUNT': places that a push to another shard has taken, under its token T, until it is known which
+--             of them have members. A place without one is done, and counts among `void`, too
 -- A `chain` is a batch, the one that it is a member of, and so on. Each is a `place`: the names of the keys hash
 -- and ends, and of three that all have in common: schedule, index, the set of all batches by their last change, and
 -- notes.

@@ -54,6 +54,7 @@ function batch.settle(chain, level, member, new, way, jid, found)
   if not has_changed then return end
   if old > 0 then batch.count(place, found, BATCH_ENDS[old], -1) end
   if new > 0 then batch.count(place, found, BATCH_ENDS[new], 1) end
+  if way == 'no member' then redis.pcall('HINCRBY', place.hash, 'void', 1) end
   batch.list(place, found, member, old, new, jid)
   if new == 2 and not found.fired_d then
     batch.tell_death(chain, level)

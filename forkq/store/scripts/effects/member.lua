@@ -28,7 +28,7 @@ effect_kinds.batch = {
   end,
   write = function(hash, effect, numbers)
     if not numbers[1] then return true end
-    if effect[5] == 1 and settle_done(hash, KEYS[effect[2] + 1], effect[4], numbers) then return true end
+    if effect[5] == 1 and effect[6] == 'done' and settle_done(hash, KEYS[effect[2] + 1], effect[4], numbers) then return true end
     kind_of('batch_settled').write(effect)
     return true
   end,
