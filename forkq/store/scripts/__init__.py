@@ -5,6 +5,7 @@ A script may be put together from parts: that file replaces a line ``--- @includ
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from collections.abc import Sequence
@@ -47,6 +48,7 @@ def _load(name: str) -> Script:
     return script_of(name, _read(name))
 
 
+@functools.cache  # half of the scripts include the same few files
 def _read(name: str) -> bytes:
     """The text of a file, with the files that it includes."""
     text = _FOLDER.joinpath(f"{name}.lua").read_bytes()
@@ -116,3 +118,5 @@ SUSPECTS_RETURN = _load("suspects_return")
 CLASS_DEATH = _load("class_death")
 CLASS_RELEASE = _load("class_release")
 CLASS_JOBS = _load("class_jobs")
+
+_read.cache_clear()  # each script has its text now
