@@ -125,6 +125,14 @@ def nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
+def preloaded_processes(pytestconfig: pytest.Config) -> Iterator[None]:
+    """Lets this process fork commands, masters and Python that have done their imports."""
+    preloaded.start(getattr(pytestconfig, "workerinput", {}).get("forkq_preloaded"))
+    yield
+    preloaded.close()
+
+
+@pytest.fixture(scope="session")
 def shared_server() -> Iterator[Server]:
     """A running server, TCP and Unix socket, shared by the tests of one xdist worker."""
     server = Server(tcp=True).start()

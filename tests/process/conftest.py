@@ -9,18 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.process.shared import Journal
-from tests.support import preloaded
 from tests.support.waiting import wait_until
 
 MEMORY = Path("/sys/fs/cgroup/memory")  # version 1
 
 
 @pytest.fixture(scope="session", autouse=True)
-def preloaded_processes(pytestconfig: pytest.Config) -> Iterator[None]:
-    """Lets ForkqTree fork its masters and commands."""
-    preloaded.start(getattr(pytestconfig, "workerinput", {}).get("forkq_preloaded"))
-    yield
-    preloaded.close()
+def forked_trees(preloaded_processes: None) -> None:
+    """Has ForkqTree fork its masters and commands."""
 
 
 @pytest.fixture

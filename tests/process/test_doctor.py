@@ -62,7 +62,9 @@ def folder() -> Iterator[ForkqTree]:
 def doctor(
     folder: ForkqTree, url: str, *args: str, entry: str = "exec"
 ) -> subprocess.CompletedProcess[str]:
-    """Runs it in a shell, which executes ``entry`` before the command on the same line."""
+    """Runs it, in a shell if that is to execute ``entry`` before the command on the same line."""
+    if entry == "exec":
+        return folder.run("doctor", "-r", "jobs", "--redis", url, *args)
     command = [*FORKQ, "doctor", "-r", "jobs", "--redis", url, *args]
     return subprocess.run(
         ["bash", "-c", f"{entry} {shlex.join(command)}"],

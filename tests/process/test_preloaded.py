@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import pytest
 from tests.process.shared import title, workers
 from tests.support import preloaded
 from tests.support.server import Server
-from tests.support.tree import FORKQ, ForkqTree, StartTree
+from tests.support.tree import CHECKOUT, FORKQ, ForkqTree, StartTree
 from tests.support.waiting import wait_until
 
 NOWHERE = "redis://127.0.0.1:1/0"
@@ -94,20 +96,51 @@ def test_a_forked_master_that_is_killed_is_seen_to_be_dead(
     forkq.process.send_signal(15)  # its pid may be another's by now
 
 
-@pytest.mark.parametrize("arguments", [["version"], ["startt"], ["stats", "--redis", NOWHERE]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["version"], ["startt"], ["stats", "--redis", NOWHERE], ["doctor", "--redis", NOWHERE]],
+)
 def test_a_forked_command_answers_as_an_executed_one(tmp_path: Path, arguments: list[str]) -> None:
     env = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
     found = preloaded.run(arguments, tmp_path, env, 60)
     expected = subprocess.run(
         [*FORKQ, *arguments], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
     )
-    assert (found.returncode, found.stdout, found.stderr) == (
+    assert (found.returncode, _fixed(found.stdout), found.stderr) == (
         expected.returncode,
-        expected.stdout,
+        _fixed(expected.stdout),
         expected.stderr,
     )
+
+
+def _fixed(printed: str) -> str:
+    """Without what the doctor has measured."""
+    return re.sub(r"takes about \d+MB", "takes about so much", printed)
 
 
 def test_nothing_is_forked_where_python_reads_another_environment() -> None:
     assert not preloaded.can_run([], {**os.environ, "PYTHONHASHSEED": "1"})
     assert not preloaded.can_run([], {**os.environ, "LC_ALL": "de_DE.ISO-8859-1"})
+
+
+def test_a_forked_program_finds_what_python_gives_it(tmp_path: Path) -> None:
+    program = (
+        "import json, os, sys\n"
+        "path = list(dict.fromkeys(sys.path))\n"
+        "found = [__name__, sys.argv, sys.orig_argv[1:], path, os.getcwd(), dict(os.environ)]\n"
+        "print(json.dumps(found))\n"
+        "def annotated(number: int): ...\n"
+        "sys.exit(annotated.__annotations__['number'].__name__)\n"
+    )
+    path = os.pathsep.join(filter(None, (str(CHECKOUT), os.environ.get("PYTHONPATH"))))
+    env = {**os.environ, "FORKQ_TEST_WORD": "a b"}
+    executed = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path, env={**env, "PYTHONPATH": path}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    forked = preloaded.run_python(program, tmp_path, env, 60)
+    expected, found = json.loads(executed.stdout), json.loads(forked.stdout)
+    expected[-1].pop("PYTHONPATH")
+    found[-1].pop("PYTHONPATH", None)
+    assert found == expected
+    assert (forked.returncode, forked.stderr) == (executed.returncode, executed.stderr)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.support.documents import ROOT, run_program, snippets
 from tests.support.server import Server
+
+pytestmark = pytest.mark.usefixtures("preloaded_processes")
 
 PAGE = ROOT / "docs" / "not-included.md"
 # After the page's own pushes. `ran` has the class and arguments of each job that was run.

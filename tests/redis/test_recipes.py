@@ -9,6 +9,8 @@ import pytest
 from tests.support.documents import ROOT, run_program, snippets
 from tests.support.server import Server
 
+pytestmark = pytest.mark.usefixtures("preloaded_processes")
+
 FOLDER = ROOT / "docs" / "recipes"
 
 # By page: what is checked after its own Python has run, with its names and its pushes recorded.

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support import preloaded
 from tests.support.server import Server
 
 ROOT = Path(__file__).parents[2]
@@ -84,14 +85,18 @@ def anchors(document: Path) -> set[str]:
 def run_program(program: str, folder: Path, server: Server) -> None:
     """Runs a document's Python in a process of its own, as a reader would: in an empty folder, with
     that server. It must end well and write nothing to standard error."""
-    path = filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=folder,
-        env={**os.environ, "FORKQ_REDIS": server.url, "PYTHONPATH": os.pathsep.join(path)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    env = {**os.environ, "FORKQ_REDIS": server.url}
+    if preloaded.can_run((), env):
+        done = preloaded.run_python(program, folder, env, 60)
+    else:
+        path = filter(None, (str(ROOT), env.get("PYTHONPATH")))
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=folder,
+            env={**env, "PYTHONPATH": os.pathsep.join(path)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
     assert (done.returncode, done.stderr) == (0, ""), done.stderr

@@ -1,9 +1,9 @@
 """Processes of forkq that are forked with their imports done, instead of executed.
 
-Most of a short command's time goes into importing redis-py, forkq and the like, and into freeing
-them at its end; and the tests start many hundreds of commands and masters. Both find the modules
-loaded that they need. tests/process/test_preloaded.py compares both with processes that were
-executed.
+Most of a short program's time goes into importing redis-py, forkq and the like, and into freeing
+them at its end; and the tests start many hundreds of commands, masters and snippets. They find the
+modules loaded that they need. tests/process/test_preloaded.py compares them with processes that
+were executed.
 
 A process of its own (``preloading.py``) does the imports and forks: the test process has threads.
 """
@@ -33,8 +33,8 @@ COMMAND: Final = tuple(
     f"forkq.cli.{name}"
     for name in ("config", "cron", "find", "jobs", "push", "queues", "stats", "tree")
 )
-# They fork or execute processes themselves, or have children that outlive them.
-OWN_PROCESS: Final = {"demo", "doctor"}
+# It executes processes that outlive it.
+OWN_PROCESS: Final = {"demo"}
 READ_AT_START: Final = ("PYTHON", "LC_", "LANG")  # variables that Python reads before it runs
 LENGTH: Final = struct.Struct("!Q")
 
@@ -118,11 +118,14 @@ class _Source:
         out: BinaryIO,
         err: BinaryIO,
         *,
+        program: str | None = None,
         new_session: bool = False,
     ) -> Forked:
-        """``bin/forkq`` with these arguments; its standard input is empty."""
+        """``bin/forkq`` with these arguments, or what ``python -c`` is given; its standard input is
+        empty."""
         request = {
             "arguments": list(arguments),
+            "program": program,
             "cwd": os.fspath(cwd),
             "env": dict(env),
             "new_session": new_session,
@@ -204,9 +207,27 @@ def run(
     arguments: Sequence[str], cwd: Path, env: Mapping[str, str], deadline: float
 ) -> subprocess.CompletedProcess[str]:
     """As ``subprocess.run`` of ``forkq`` with these arguments."""
-    source = _masters if "start" in arguments[:1] else _commands
+    source = _masters if arguments[:1] in (["start"], ["doctor"]) else _commands
+    return _ended(source, arguments, None, cwd, env, deadline)
+
+
+def run_python(
+    program: str, cwd: Path, env: Mapping[str, str], deadline: float
+) -> subprocess.CompletedProcess[str]:
+    """As ``subprocess.run`` of ``python -c`` and this program, with the checkout on its path."""
+    return _ended(_commands, (), program, cwd, env, deadline)
+
+
+def _ended(
+    source: _Source,
+    arguments: Sequence[str],
+    program: str | None,
+    cwd: Path,
+    env: Mapping[str, str],
+    deadline: float,
+) -> subprocess.CompletedProcess[str]:
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = source.fork(arguments, cwd, env, out, err)
+        process = source.fork(arguments, cwd, env, out, err, program=program)
         try:
             code = process.wait(deadline)
         except subprocess.TimeoutExpired:

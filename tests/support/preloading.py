@@ -1,8 +1,9 @@
 """Imports, and forks ``bin/forkq`` at each request: `python preloading.py DESCRIPTOR MODULE ...`.
 
 preloaded.py starts it, with a socket that listens. Each test process that connects gets a fork of
-its own, which forks for it. A forked process leaves this file's loops and runs bin/forkq as its
-main program. An ended one stays a zombie until the test asks for its exit code, as with subprocess.
+its own, which forks for it. A forked process leaves this file's loops and runs bin/forkq, or what
+``python -c`` was given, as its main program. An ended one stays a zombie until the test asks for
+its exit code, as with subprocess.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NoReturn
 
 import setproctitle
@@ -31,8 +33,9 @@ PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 LENGTH = struct.Struct("!Q")
 
 
-def main() -> None:
-    """Imports, and lets each test process have its requests answered."""
+def main() -> str | None:
+    """Imports, and lets each test process have its requests answered. Returns in each forked
+    process, with the program for it: None for bin/forkq."""
     listener = socket.socket(fileno=int(sys.argv[1]))
     sys.path[0] = str(CHECKOUT)
     gc.disable()  # as in forkq/__main__.py
@@ -41,7 +44,7 @@ def main() -> None:
     gc.freeze()  # else each forked process soon looks through all of it, and so copies its pages
     gc.enable()
     setproctitle.getproctitle()  # finds a title's place by the environment, before that changes
-    _answer(accept(listener))
+    return _answer(accept(listener))
 
 
 def accept(listener: socket.socket) -> socket.socket:
@@ -56,8 +59,8 @@ def accept(listener: socket.socket) -> socket.socket:
         connection.close()
 
 
-def _answer(tests: socket.socket) -> None:
-    """Answers requests until the test process ends. Returns in each forked process, too."""
+def _answer(tests: socket.socket) -> str | None:
+    """Answers requests until the test process ends. Returns in each forked process, as ``main``."""
     while True:
         head, descriptors, _, _ = socket.recv_fds(tests, LENGTH.size, 2)
         if not head:
@@ -87,8 +90,8 @@ def _poll(pid: int) -> int | None:
     return os.waitstatus_to_exitcode(status) if found else None
 
 
-def _become(request: dict[str, Any], descriptors: list[int]) -> None:
-    """Makes this forked process what ``bin/forkq`` with these arguments finds."""
+def _become(request: dict[str, Any], descriptors: list[int]) -> str | None:
+    """Makes this forked process what ``bin/forkq`` with these arguments finds, or ``python -c``."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if request["new_session"]:
         os.setsid()
@@ -99,18 +102,27 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> None:
     os.environ.clear()
     os.environ.update(request["env"])
     time.tzset()
-    sys.argv = [str(PROGRAM), *request["arguments"]]
-    sys.orig_argv[1:] = sys.argv
-    sys.path[0] = str(PROGRAM.parent)
+    program: str | None = request["program"]
+    sys.argv = ["-c" if program else str(PROGRAM), *request["arguments"]]
+    sys.orig_argv[1:] = ["-c", program] if program else sys.argv
+    sys.path[:1] = ["", str(CHECKOUT)] if program else [str(PROGRAM.parent)]
+    return program
 
 
-def _run() -> NoReturn:
-    """Runs bin/forkq, and ends as Python does."""
+def _run(program: str | None) -> NoReturn:
+    """Runs bin/forkq or this program, and ends as Python does."""
     code: object = 0
     try:
-        runpy.run_path(sys.argv[0], run_name="__main__")
+        if program is None:
+            runpy.run_path(sys.argv[0], run_name="__main__")
+        else:
+            sys.modules["__main__"] = ModuleType("__main__")
+            compiled = compile(program, "<string>", "exec", dont_inherit=True)
+            exec(compiled, vars(sys.modules["__main__"]))  # noqa: S102 - as python -c does
     except SystemExit as end:
         code = end.code or 0
+        if not isinstance(code, int):
+            sys.stderr.write(f"{code}\n")
     except BaseException:  # noqa: BLE001 - as Python does
         sys.excepthook(*sys.exc_info())
         code = 1
@@ -128,5 +140,4 @@ def leave(code: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    main()
-    _run()
+    _run(main())
