@@ -26,7 +26,7 @@ from tests.support.server import client_of
 BASELINE: Final = Path(__file__).with_name("hot_path.json")
 VERSION: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 _OWN: Final = f"{ROOT / 'forkq'}/"
-_JOBS: Final = 2000
+_JOBS: Final = 1000
 # A child that a busy machine delays looks more often for a reply: of several runs the least counts.
 _MORE_RUNS: Final = 2
 _HERE: Final = ("cmdstat_info", "cmdstat_llen", "cmdstat_del", "cmdstat_flushall")
