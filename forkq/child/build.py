@@ -57,11 +57,10 @@ from .heartbeat.tasks import (
     TellRanTwice,
     WriteRecord,
 )
-from .held_classes import ReleaseClasses
 from .job_log import StepsLog, make_job_log
 from .job_way import JobWay, Role
 from .manager import Manager
-from .observers import JobObserver, SoloRuns
+from .observers import JobObserver, ReleaseClasses, SoloRuns
 from .processor import Processor
 from .time_limits import TimeLimits
 

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..errors import Cancelled, Discard, Snooze
 from ..features.marked import EndOutcome
+from ..store.connection import RedisError
+from ..store.held_classes import release
+from ..store.pool import RedisPool
 from ..store.watch.waker import Waker
+from ..wire.keys import Keys
 from ..wire.marks import long_run
 from .failure.retry import Decision, End, GoOn, Snoozed
 from .job_run import JobRun
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 # What a job has said of itself, or was told.
 Said: TypeAlias = Snooze | Discard | Cancelled
@@ -105,6 +113,30 @@ class SoloRuns(JobObserver):
         self._long_at.pop(run.unit.sequence, None)
         self.on_end()
         self._waker.wake()
+
+
+class ReleaseClasses(JobObserver):
+    """Releases a held class when one of its jobs has ended well, in a solo child. ``held`` are the
+    classes that are held, as the master has told."""
+
+    def __init__(
+        self, held: AbstractSet[str], keys: Keys, pool: RedisPool, log: FilteringBoundLogger
+    ) -> None:
+        self._held = held
+        self._keys = keys
+        self._pool = pool
+        self._log = log
+
+    def done(self, run: JobRun) -> None:
+        name = run.shown_class
+        if not self._held or type(name) is not str or name not in self._held:
+            return
+        call = release(self._keys, name)
+        try:
+            with self._pool.connection() as connection:
+                connection.script(call.script, call.keys, call.arguments)
+        except RedisError as error:  # the next job that ends well does it
+            self._log.warning("a held class was not released", held=name, error=str(error))
 
 
 class Observers:

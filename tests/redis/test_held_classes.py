@@ -10,8 +10,8 @@ import pytest
 from redis import Redis
 
 from forkq import api
-from forkq.child.held_classes import ReleaseClasses
 from forkq.child.job_run import JobRun
+from forkq.child.observers import ReleaseClasses
 from forkq.runtime.pipe import ClassesHeld
 from forkq.store.connection import RedisConnection
 from forkq.store.crash_record import ProcessDeath
