@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import Context
 from functools import partial
 from time import monotonic
@@ -24,14 +25,18 @@ from ..wire.marks import KEY, NEEDS, most_together
 from ..wire.payload import loads
 from ..wire.times import now
 from .async_threads import SettlingThreads, WaitingJobs
-from .event_loop import EventLoop, JobTask
+from .event_loop import EventLoop
 from .failure.settle import Settler, Unread
 from .fetch.leases import Leases
 from .fetch_turn import FetchParts
 from .interrupt import InterruptRegion
 from .job_run import JobRun
+from .job_task import JobTask
 from .job_way import JobWay
 
+# So many jobs begin before the loop does what else is due. The objects of those that never wait are
+# then gone before more are made, and Python's garbage collector has less to look through.
+_AT_A_TIME: Final = 50
 _NEEDS: Final = f'"{NEEDS}"'.encode()
 
 
@@ -84,6 +89,18 @@ class SuspectGroup:
             self._on_room()
 
 
+class _Batch:
+    """Units on their way to the loop. The first ``begun`` ones are dealt with; of these, those that
+    must go back to their queues are ``left``."""
+
+    __slots__ = ("begun", "left", "units")
+
+    def __init__(self, units: Sequence[UnitOfWork]) -> None:
+        self.units = units
+        self.begun = 0
+        self.left: list[UnitOfWork] = []
+
+
 class CoroutineJobs:
     """What the loop runs. ``waiting`` gets the ``def`` jobs, for the threads. What neither runs nor
     waits goes back to the head of its queue, and ``on_full`` gets the names of these queues.
@@ -114,7 +131,7 @@ class CoroutineJobs:
         self._cells = cells
         self._on_full = on_full
         self._is_quiet = False
-        self._coming: dict[object, int] = {}  # how large batches are on their way to the loop
+        self._coming: dict[_Batch, int] = {}  # how large batches are on their way to the loop
         self._places: dict[int, int] = {}  # in the cells, of all that are here, by sequence number
         self._lock = threading.RLock()  # of all regions
         self._regions: dict[int, InterruptRegion] = {}  # of those that run
@@ -123,14 +140,14 @@ class CoroutineJobs:
 
     def begin_soon(self, units: Sequence[UnitOfWork]) -> None:
         """Has the loop begin these jobs, the oldest first. One that it knows is left out."""
-        batch = object()
+        batch = _Batch(units)
         self._coming[batch] = len(units)
-        self._loop.call_started(partial(self._begin_all, units, batch))
+        self._loop.call_started(partial(self._begin_some, batch))
 
     def quiet(self) -> None:
         """Lets no job begin any more: those that come, or wait for a thread, go back."""
         self._is_quiet = True
-        batch = object()
+        batch = _Batch(())
         self._coming[batch] = 0
         self._loop.call_started(partial(self._return_waiting, batch))
 
@@ -156,27 +173,37 @@ class CoroutineJobs:
 
     # In the loop's thread
 
-    def _begin_all(self, units: Sequence[UnitOfWork], batch: object) -> None:
-        self._finish_batch(batch, units, lambda: [unit for unit in units if not self._begin(unit)])
+    def _begin_some(self, batch: _Batch) -> None:
+        """Begins some jobs of a batch; more follow once these have done their first steps. What
+        must go back waits until all are begun: it goes back in order."""
+        with self._not_lost(batch):
+            some = batch.units[batch.begun : batch.begun + _AT_A_TIME]
+            batch.begun += len(some)
+            batch.left += [unit for unit in some if not self._begin(unit)]
+            if batch.begun < len(batch.units):
+                self._loop.call_started(partial(self._begin_some, batch))
+            else:
+                self._return(batch.left)
+                self._coming.pop(batch, None)
 
-    def _return_waiting(self, batch: object) -> None:
-        waiting = self._waiting.end()
-        self._finish_batch(batch, waiting, lambda: waiting)
+    def _return_waiting(self, batch: _Batch) -> None:
+        if any(self._coming.values()):  # they are younger: they go back first
+            self._loop.call_started(partial(self._return_waiting, batch))
+            return
+        batch.units = self._waiting.end()
+        with self._not_lost(batch):
+            self._return(batch.units)
+            self._coming.pop(batch, None)
 
-    def _finish_batch(
-        self,
-        batch: object,
-        units: Sequence[UnitOfWork],
-        left: Callable[[], Sequence[UnitOfWork]],
-    ) -> None:
-        """Returns what is ``left`` of a batch to the queues. If an exception of the app strikes the
-        loop meanwhile, a settling thread returns what has no other way."""
+    @contextmanager
+    def _not_lost(self, batch: _Batch) -> Iterator[None]:
+        """If an exception of the app strikes the loop in this block, a settling thread returns what
+        has no other way."""
         try:
-            self._return(left())
+            yield
         except BaseException:
-            self._settling.call(0, partial(self._return_lost, batch, units))
+            self._settling.call(0, partial(self._return_lost, batch))
             raise
-        self._coming.pop(batch, None)
 
     def _begin(self, unit: UnitOfWork) -> bool:
         """Begins a job, or has it wait for a thread. False if it must go back."""
@@ -206,7 +233,7 @@ class CoroutineJobs:
             self._settle(run, error)
             return True
         spec = registry.find(run.job["class"])
-        if not self._is_admitted(run, spec):
+        if self._group is not None and not self._is_admitted(self._group, run, spec):
             self._leave(run)
             return False
         if spec is not None and not spec.is_async:
@@ -223,14 +250,13 @@ class CoroutineJobs:
                 self._settle(run, verdict)
         return True
 
-    def _is_admitted(self, run: JobRun, spec: JobSpec | None) -> bool:
+    def _is_admitted(self, group: SuspectGroup, run: JobRun, spec: JobSpec | None) -> bool:
         """Whether the job may run beside those that are here. A ``def`` job that is a suspect runs
         alone."""
-        if self._group is None or run.job is None:
-            return True
+        assert run.job is not None
         is_sync = spec is not None and not spec.is_async
         bound = 1 if is_sync else most_together(run.job.get(KEY))
-        return self._group.admit(run.unit, bound)
+        return group.admit(run.unit, bound)
 
     def _enter(self, run: JobRun) -> None:
         """Notes that the job is in progress here: the master reads it when this process dies."""
@@ -247,15 +273,18 @@ class CoroutineJobs:
             run.unit.thread = 0
 
     def _run(self, region: InterruptRegion, run: JobRun) -> None:
-        context, job, unit = Context(), run.job, run.unit
+        Context().run(self._run_in_context, region, run)
+
+    def _run_in_context(self, region: InterruptRegion, run: JobRun) -> None:
+        job, unit = run.job, run.unit
         assert job is not None
-        view = context.run(enter_job, job, run)
+        view = enter_job(job, run)
         coroutine = self._way.perform(run, view)
         task = JobTask(coroutine, view, unit.sequence, partial(self._ended, run, region))
         region.task = task
         region.enter(run.time_limit, run)
         self._regions[unit.sequence] = region
-        self._loop.begin_here(task, context)
+        self._loop.begin_here(task)
 
     def _ended(self, run: JobRun, region: InterruptRegion, task: JobTask) -> None:
         try:
@@ -310,11 +339,11 @@ class CoroutineJobs:
 
     # In a settling thread
 
-    def _return_lost(self, batch: object, units: Sequence[UnitOfWork]) -> None:
+    def _return_lost(self, batch: _Batch) -> None:
         """Returns the units that have neither begun nor ended, and do not wait for a thread."""
         try:
             known = self._fetch.leases.units()
-            here = [unit for unit in units if known.get(unit.sequence) is unit]
+            here = [unit for unit in batch.units if known.get(unit.sequence) is unit]
             begun = {*self._places, *self._fetch.leases.endings.moving}
             self._return(
                 [u for u in here if u.sequence not in begun and not self._waiting.knows(u)]

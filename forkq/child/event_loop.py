@@ -11,20 +11,17 @@ import asyncio
 import importlib
 import threading
 import time
-from asyncio import CancelledError
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from contextvars import Context, ContextVar
 from traceback import StackSummary
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from ..current_job import CurrentJob, Reason, note_ending
-from ..errors import Cancelled, LeaseLost, Shutdown, TimeLimit, led_to
 from ..runtime.deadlines import DeadlineTable, StepCells
 from ..runtime.log import LogOnce
-from ..runtime.stack_dump import TaskStack, calls_in, calls_of_coroutine
+from ..runtime.stack_dump import TaskStack, calls_in
 from ..wire.lease import Blocking
+from .job_task import JobTask, running_task
 from .loop_watch import LoopWatch, Step, Steps, name_of, step_in
 
 if TYPE_CHECKING:
@@ -42,181 +39,8 @@ _AT_ONCE: Final = 0.001
 _CLOSE_LIMIT: Final = 1.0
 
 
-# What an interruption is outside of the job.
-_OUTSIDE: Final[Mapping[Reason, type[BaseException]]] = {
-    "shutdown": Shutdown,
-    "time_limit": TimeLimit,
-    "cancelled": Cancelled,
-    "lease_lost": LeaseLost,
-}
-
-
 class LoopDied(Exception):
     """The event loop of the child has ended while the job ran in it."""
-
-
-class JobTask:
-    """The coroutine of one job, as a task of the loop.
-
-    ``ended`` is called in the loop's thread once it has ended: ``error`` is what it raised, and
-    ``result`` what it returned. ``sequence``: that of the unit; 0 once the job has ended.
-    ``children``: the tasks that the job has started and that go on.
-    """
-
-    __slots__ = (
-        "_call",
-        "_coroutine",
-        "_ended",
-        "_has_begun",
-        "_leave",
-        "_task",
-        "_told",
-        "children",
-        "error",
-        "result",
-        "sequence",
-        "view",
-    )
-
-    def __init__(
-        self,
-        coroutine: Awaitable[Any],
-        view: CurrentJob,
-        sequence: int,
-        ended: Callable[[JobTask], None],
-    ) -> None:
-        self.view = view
-        self.sequence = sequence
-        self.error: BaseException | None = None
-        self.result: Any = None
-        self._coroutine = coroutine
-        self._ended = ended
-        self._has_begun = False
-        self._call: Callable[[Callable[[], object]], object] | None = None
-        self._leave: Callable[[JobTask], None] | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._told: Reason | None = None
-        self.children: set[asyncio.Task[Any]] = set()
-
-    def interrupt(self, why: Reason) -> None:
-        """Cancels the task; ``current_job().ending`` says why. Any thread may call."""
-        note_ending(self.view, why)
-        if self._call is not None:
-            self._call(self._cancel)
-
-    @property
-    def name(self) -> tuple[str, str]:
-        """The class and the jid of the job."""
-        return str(self.view.payload.get("class")), str(self.view.jid)
-
-    @property
-    def was_interrupted(self) -> bool:
-        """Whether the coroutine was told of an interruption."""
-        return self._told is not None or not self._has_begun
-
-    def stacks(self) -> list[TaskStack]:
-        """Where the coroutine waits, and where the tasks wait that it has started."""
-        own = TaskStack("", calls_of_coroutine(self._coroutine))
-        children = ((one.get_name(), one.get_coro()) for one in tuple(self.children))
-        return [own, *(TaskStack(name, calls_of_coroutine(each)) for name, each in children)]
-
-    @property
-    def task(self) -> asyncio.Task[None] | None:
-        """The task, once it has begun."""
-        return self._task
-
-    def note_child(self, task: asyncio.Task[Any]) -> None:
-        """Notes a task that the job has started."""
-        self.children.add(task)
-        task.add_done_callback(self.children.discard)
-
-    def begin(
-        self,
-        call: Callable[[Callable[[], object]], object],
-        leave: Callable[[JobTask], None],
-        cells: StepCells,
-    ) -> None:
-        """Begins the task, in the loop's thread and in the context of the job. ``call`` has the
-        loop call a function; ``leave`` is called at the end; ``cells`` are those of the loop.
-        The loop's task factory is not asked: that is for the tasks which jobs start."""
-        _running_task.set(self)
-        self._call, self._leave = call, leave
-        steps, running = Steps(self.run(), self, cells), asyncio.get_running_loop()
-        self._task = asyncio.Task(steps, loop=running, name=" ".join(self.name))
-
-    async def run(self) -> None:
-        """Performs the job, in the task that ``begin`` makes, or in one that awaits this. What it
-        raises is kept: a task that raises SystemExit would end its loop.
-
-        Once the job's end was told, this ends without a word and takes no lock: Python's garbage
-        collector closes what a dead loop has left, in a thread that may hold that lock.
-        """
-        if self.view.ending is not None:  # it was interrupted before it began
-            self.end_before_it_began()
-            return
-        self._has_begun = True
-        try:
-            result = await self._coroutine
-        except BaseException as error:  # noqa: BLE001 - a value from here on
-            self.end(error)
-        else:
-            self.result = result
-            self.end(None)
-
-    @property
-    def outcome(self) -> BaseException | None:
-        """What the end of the job means outside of it, where an interruption is no CancelledError
-        any more."""
-        return None if self.error is None else outside_of_job(self.error, self.view.ending)
-
-    def discard(self) -> None:
-        """Ends the coroutine, if it has not begun."""
-        if not self._has_begun and isinstance(self._coroutine, Coroutine):
-            self._coroutine.close()
-
-    def end(self, error: BaseException | None) -> None:
-        """Ends the job with ``error``, or well. Does nothing if its end was told before."""
-        if self.sequence:
-            self.error = error
-            self._tell()
-
-    def end_before_it_began(self) -> None:
-        """Ends the job: its task is cancelled before its first step. Later it changes nothing."""
-        if not self._has_begun:
-            self.end(CancelledError())
-
-    def _cancel(self) -> None:
-        if self._has_begun and self._task is not None and self._told != self.view.ending:
-            self._told = self.view.ending
-            self._task.cancel()
-
-    def _tell(self) -> None:
-        """Tells of the end, and lets go of what refers to this: a circle would be left to Python's
-        garbage collector, which has many objects to look at while many jobs run."""
-        self.sequence = 0
-        self.discard()
-        if self._leave is not None:
-            self._leave(self)
-        ended, self._ended, self._task = self._ended, _ignore, None
-        ended(self)
-
-
-def outside_of_job(error: BaseException, why: Reason | None) -> BaseException:
-    """What ``error`` of a job's coroutine means outside of it, if the job was interrupted for that
-    reason."""
-    if why is None:
-        return error
-    was_cut_short = any(isinstance(link, CancelledError) for link in led_to(error))
-    if isinstance(error, CancelledError) or (why == "cancelled" and was_cut_short):
-        return _OUTSIDE[why]().with_traceback(error.__traceback__)
-    return error
-
-
-def _ignore(_: JobTask) -> None:
-    """Instead of what is told of the end, once it is told."""
-
-
-_running_task: Final[ContextVar[JobTask | None]] = ContextVar("forkq_task", default=None)
 
 
 class Loop(Protocol):
@@ -258,8 +82,7 @@ class EventLoop:
     @property
     def tasks(self) -> tuple[JobTask, ...]:
         """The jobs that run in the loop."""
-        with self._lock:
-            return tuple(self._tasks)
+        return tuple(self._tasks.copy())
 
     @property
     def blocking(self) -> Blocking | None:
@@ -271,7 +94,7 @@ class EventLoop:
         loop cannot be started."""
         with self._lock:
             self._add(task)
-            self._started().call_soon_threadsafe(task.begin, self.call, self._leave, self.cells)
+            self._started().call_soon_threadsafe(task.begin, self)
 
     def call(self, function: Callable[[], object]) -> None:
         """Has the loop call ``function``, which must not block. Does nothing if there is no
@@ -324,10 +147,10 @@ class EventLoop:
 
     # In the loop's thread
 
-    def begin_here(self, task: JobTask, context: Context) -> None:
-        """Begins a job's coroutine in that context."""
+    def begin_here(self, task: JobTask) -> None:
+        """Begins a job's coroutine in this context."""
         self._add(task)
-        context.run(task.begin, self.call, self._leave, self.cells)
+        task.begin(self)
 
     def _call(self, key: object) -> None:
         if (function := self._calls.pop(key, None)) is not None:
@@ -338,11 +161,10 @@ class EventLoop:
         if not self._has_jobs.is_set():
             self._has_jobs.set()
 
-    def _leave(self, task: JobTask) -> None:
+    def leave(self, task: JobTask) -> None:
         """Forgets a job that has ended, and logs the tasks that it has left running, once for each
         place in the code."""
-        with self._lock:
-            self._tasks.discard(task)
+        self._tasks.discard(task)
         for child in task.children:
             if not child.done():
                 name = getattr(child.get_coro(), "__qualname__", "?")
@@ -430,7 +252,7 @@ class EventLoop:
     ) -> asyncio.Task[Any]:
         """The loop's task factory."""
         context = options.get("context")
-        job = _running_task.get() if context is None else context.get(_running_task)
+        job = running_task.get() if context is None else context.get(running_task)
         if job is None or not job.sequence or type(coroutine) is Steps:
             return asyncio.Task(coroutine, loop=loop, **options)
         task = asyncio.Task(Steps(coroutine, job, self.cells), loop=loop, **options)

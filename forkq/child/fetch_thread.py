@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from ..wire.lease import UnitOfWork
 from .failure.ends import Ending
@@ -67,8 +68,9 @@ class FetchThread:
     def _drive(self) -> None:
         take = self._leases.taker(self.left)
         while True:
-            while self._fetcher.next(self.left, take) is not None:
-                pass
+            if self._fetcher.next(self.left, take) is not None:
+                with suppress(IndexError):  # there are no more
+                    deque(take, maxlen=0)  # the rest, in one call into C
             if self.left:
                 self._begin(tuple(self.left))
                 self.left.clear()

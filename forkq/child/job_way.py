@@ -48,7 +48,6 @@ from ..wire.marks import (
 )
 from ..wire.payload import Payload, json_kind, loads
 from ..wire.times import now
-from .event_loop import outside_of_job
 from .failure.cursors import Cursors
 from .failure.retry import (
     AddProblem,
@@ -79,6 +78,7 @@ from .fetch_turn import FetchParts
 from .heartbeat.stats import JobCounter, Tally
 from .interrupt import CutShort, InterruptRegion
 from .job_run import JobRun
+from .job_task import outside_of_job
 from .observers import JobObserver, Observers
 from .time_limits import TimeLimits
 

@@ -21,13 +21,14 @@ from ..registry import JobSpec
 from ..wire.lease import UnitOfWork
 from ..wire.printable import keep_texts
 from ..wire.times import now
-from .event_loop import JobTask, Loop
+from .event_loop import Loop
 from .failure.retry import AddProblem
 from .failure.settle import Settler
 from .fetch_turn import FetchParts, Hand, UnitSource
 from .heartbeat.stats import Tally
 from .interrupt import RAISED, InterruptRegion
 from .job_run import JobRun
+from .job_task import JobTask
 from .job_way import JobWay, Role, arguments_of
 from .observers import JobObserver
 from .time_limits import TimeLimits
@@ -182,7 +183,7 @@ class Processor:
             self.region.divert(task)
             self._loop.begin(task)
         except BaseException:
-            task.discard()
+            task.close()
             raise
         try:
             ended.acquire()

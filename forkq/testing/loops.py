@@ -10,7 +10,9 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from ..child.event_loop import JobTask, Loop
+    from ..child.event_loop import Loop
+    from ..child.job_task import JobTask
+    from ..runtime.deadlines import StepCells
 
 
 class LoopHere:
@@ -32,7 +34,7 @@ class LoopHere:
             return
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-        self._loop.run_until_complete(task.run())
+        self._loop.run_until_complete(task)
 
     def close(self) -> None:
         """Cancels the tasks that are left, and ends the loop."""
@@ -61,17 +63,18 @@ class LoopOfTest:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self.cells: StepCells = [0, 0]  # of its steps, which no one reads
 
     def begin(self, task: JobTask) -> None:
         """Begins the coroutine."""
-        self._loop.call_soon_threadsafe(task.begin, self._call, _leave, [0, 0])
+        self._loop.call_soon_threadsafe(task.begin, self)
 
-    def _call(self, function: Callable[[], object]) -> None:
+    def call(self, function: Callable[[], object]) -> None:
+        """Has the loop call ``function``."""
         self._loop.call_soon_threadsafe(function)
 
-
-def _leave(task: JobTask) -> None:
-    """Does nothing: the tasks that a job leaves are the test's to find."""
+    def leave(self, task: JobTask) -> None:
+        """Does nothing: the tasks that a job leaves are the test's to find."""
 
 
 _current: Final[ContextVar[LoopHere | LoopOfTest | None]] = ContextVar(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from forkq.child import coroutine_jobs
 from forkq.child.coroutine_jobs import CoroutineJobs
 from forkq.child.failure.ends import OpenEndings
 from forkq.child.fetch.leases import Leases
+from forkq.child.job_run import JobRun
 from forkq.runtime.deadlines import UnitCells
 from forkq.store.outage import Outage
 from forkq.wire.lease import UnitOfWork
@@ -34,6 +36,7 @@ class Child:
         self.returned: list[int] = []
         self.work: list[Callable[[], None]] = []
         self._strikes, self._calls = strikes, 0
+        self.defer: Callable[[Callable[[], None]], None] | None = None  # what the loop is to call
         ends = SimpleNamespace(return_to_queue=lambda unit: unit)
         fetch: Any = SimpleNamespace(ends=ends, fetcher=self, leases=self.leases)
         waiting: Any = SimpleNamespace(
@@ -41,7 +44,7 @@ class Child:
         )
         loop: Any = SimpleNamespace(call_started=self._call)
         settling: Any = SimpleNamespace(call=lambda _, work: self.work.append(work))
-        self.way: Any = SimpleNamespace()
+        self.way: Any = SimpleNamespace(new_run=JobRun)
         cells = UnitCells.unread(10)
         parts: Any = (self.way, None, loop, waiting, settling, cells, lambda _: None)
         self.jobs = CoroutineJobs(fetch, *parts)
@@ -51,11 +54,15 @@ class Child:
         yield
 
     def _call(self, function: Callable[[], None]) -> None:
+        if self.defer is not None:
+            self.defer(function)
+            return
         with suppress(Struck):
             function()
 
     def _end(self) -> list[UnitOfWork]:
-        return list(self.leases.units().values())
+        ended = self.leases.endings.moving
+        return [unit for unit in self.leases.units().values() if unit.sequence not in ended]
 
     def done(self, unit: UnitOfWork, ending: object) -> None:
         self._calls += 1
@@ -86,6 +93,24 @@ def test_what_finds_no_place_goes_back_though_its_return_is_struck(strike: int) 
     for work in child.work:
         work()
     assert sorted(child.returned) == [1, 2, 3]
+    assert child.jobs.is_empty
+
+
+def test_a_large_batch_begins_by_portions_and_what_goes_back_keeps_its_order() -> None:
+    """What else is due in the loop comes between two portions. The youngest goes back first: then
+    the oldest is the head of its queue again."""
+    child = Child()
+    calls: deque[Callable[[], None]] = deque()
+    child.defer = calls.append
+    child.jobs.begin_soon(child.fetch(120))
+    child.jobs.quiet()
+    portions = 0
+    while calls:
+        calls.popleft()()
+        portions += 1
+        assert child.returned == [] or len(calls) <= 1, "none is back before all are begun"
+    assert portions > 3
+    assert child.returned == [*range(120, 0, -1)]
     assert child.jobs.is_empty
 
 
