@@ -114,8 +114,12 @@ class JobRun:
 
     def _mark(self) -> None:
         """Notes what the features of the job must know at its end."""
-        known = {"class": self.shown_class, "jid": self.jid, "queue": self.unit.queue_name}
-        self.unit.marked = {**known, KEY: self.marks}
+        self.unit.marked = {
+            "class": self.shown_class,
+            "jid": self.jid,
+            "queue": self.unit.queue_name,
+            KEY: self.marks,
+        }
 
     def note_heard(self, *, heard: bool) -> None:
         """Notes whether the coroutine was told of its TimeLimit: it may have ended before that."""

@@ -32,7 +32,7 @@ from ..errors import (
 )
 from ..features.cancel.parts import field_in
 from ..features.effects import name_of
-from ..features.marked import outcome_at_start
+from ..features.marked import has_lock, outcome_at_start
 from ..process_state import stopping
 from ..registry import JobSpec
 from ..runtime.assignment import exit_job_fork, exit_process, is_job_fork
@@ -145,7 +145,7 @@ class JobWay:
         try:
             job = run.job or loads(unit.payload or self._settler.read(unit))
             run.loaded(job)
-            if unit.marked is not None:
+            if is_unique := unit.marked is not None and has_lock(unit.marked):
                 job = self._newest(run, job)
         except (MalformedPayload, NotRun) as problem:
             return problem
@@ -154,7 +154,7 @@ class JobWay:
         if run.marks is not None or self._held or self._limits.cancelled:
             if (verdict := self._verdict(run, job)) is not None:
                 return verdict
-            if unit.marked is not None:
+            if is_unique:
                 self._settler.start(unit, job)
         for started in self._observers.started:
             started(run)

@@ -248,6 +248,11 @@ def while_running(keys: Keys, marked: Payload) -> tuple[Effect, ...]:
     return unique.while_running(keys, needs_in(marked.get(KEY)), _marked(marked))
 
 
+def has_lock(marked: Payload) -> bool:
+    """Whether Redis may have to be asked about the lock of the job before it runs."""
+    return unique.UNIQUE in needs_in(marked.get(KEY))
+
+
 def ticket_in(marked: Payload) -> Lock | None:
     """The lock of a job of which at most one waits; None if the job is no such job."""
     lock = unique.lock_in(needs_in(marked.get(KEY)))
@@ -314,13 +319,18 @@ def effects(
     needs = needs_in(job.get(KEY))
     if not needs:
         return NONE
-    marked, fates = _marked(job)._replace(due_in=delay), BY_NAME[way]
-    lock = unique.effects(keys, needs, fates, marked, together_with)
-    cursor = iterable.effects(keys, needs, fates.cursor, jid_of(job), delay)
-    remembered = steps.effects(keys, needs, fates.cursor, jid_of(job), delay)
-    answered = results.effects(keys, needs, fates.result, job, way, delay)
-    batch = batches.effects(keys, needs, fates.batch, way, jid_of(job))
-    return (*lock, *cursor, *remembered, *batch, *answered)
+    fates, asked = BY_NAME[way], NONE
+    if unique.UNIQUE in needs:
+        asked = unique.effects(keys, needs, fates, _marked(job, delay), together_with)
+    if iterable.CURSOR in needs:
+        asked += iterable.effects(keys, needs, fates.cursor, jid_of(job), delay)
+    if steps.STEPS in needs:
+        asked += steps.effects(keys, needs, fates.cursor, jid_of(job), delay)
+    if batches.BATCH in needs:
+        asked += batches.effects(keys, needs, fates.batch, way, jid_of(job))
+    if results.RESULT_TTL in needs:
+        asked += results.effects(keys, needs, fates.result, job, way, delay)
+    return asked
 
 
 def effects_in(keys: Keys, payload: bytes, way: str, together_with: str = "") -> tuple[Effect, ...]:
@@ -340,9 +350,10 @@ def can_move(needs: dict[str, Any]) -> bool:
     return _MOVABLE.issuperset(needs)
 
 
-def _marked(job: Payload) -> Marked:
+def _marked(job: Payload, due_in: float = 0.0) -> Marked:
     queue = job.get("queue")
-    return Marked(jid_of(job), name_of(job), queue if type(queue) is str else DEFAULT_QUEUE)
+    named = queue if type(queue) is str else DEFAULT_QUEUE
+    return Marked(jid_of(job), name_of(job), named, due_in)
 
 
 def _version(needs: dict[str, Any]) -> int:

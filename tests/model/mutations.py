@@ -272,14 +272,14 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "an end without a run keeps the token",
-        "if ARGV[4] == '1' then give_token_back(KEYS[3]) end",
+        "if unrun == '1' then give_token_back(KEYS[3]) end",
         "",
         worlds.EXPIRY_AT_RATE,
         "end",
     ),
     Mutation(
         "an end after a run gives the token back",
-        "if ARGV[4] == '1' then give_token_back(KEYS[3]) end",
+        "if unrun == '1' then give_token_back(KEYS[3]) end",
         "give_token_back(KEYS[3])",
         worlds.TOO_LATE,
         "end",
@@ -438,8 +438,8 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "a cancel ends what runs",
-        "local removed = redis.pcall('HDEL', KEYS[1], ARGV[1])",
-        "local removed = redis.pcall('HDEL', KEYS[1], ARGV[1]); removed = 1",
+        "local removed = redis.pcall('HDEL', KEYS[1], lease)",
+        "local removed = redis.pcall('HDEL', KEYS[1], lease); removed = 1",
         worlds.CANCEL_AND_LOSS,
         "end",
     ),

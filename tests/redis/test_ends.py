@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 
 import pytest
 from redis import Redis
 
 import forkq
-from forkq.child.failure.ends import Ending, Outcome
+from forkq.child.failure.ends import Ending, Ends, Outcome, sendings
 from forkq.child.failure.retry import Retry
 from forkq.child.fetch.channel import FetchChannel
 from forkq.child.fetch_turn import Hand
-from forkq.store.connection import RedisConnection
+from forkq.store.connection import Call, RedisConnection, ResponseError
+from forkq.store.dead_set import DeadSetLimits
 from forkq.store.scripts import RETRY
+from forkq.wire.keys import Keys
 from forkq.wire.lease import UnitOfWork
 from tests.redis.in_process_child import InProcessChild, ProcessorThreads
 from tests.redis.test_processor import (
@@ -30,6 +32,7 @@ from tests.redis.test_processor import (
 from tests.support.server import Server
 from tests.support.waiting import wait_until
 
+KEYS = Keys()
 JOBS = 200
 
 
@@ -42,7 +45,7 @@ def sends(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     def counted(channel: FetchChannel, want: int, *args: Any, **keys: Any) -> None:
         send(channel, want, *args, **keys)
         found["asked" if want else "asked for none"] += 1
-        found["moved"] += len(channel.under_way.endings) if channel.under_way else 0
+        found["moved"] += len(channel.under_way.sent.endings) if channel.under_way else 0
 
     monkeypatch.setattr(FetchChannel, "send", counted)
     return found
@@ -268,3 +271,49 @@ def test_death_handlers_run_though_redis_refuses_the_burial(
         redis.delete("dead")
         assert child.again() is False
     assert (dead, redis.zcard("dead")) == (["m1"], 1)
+
+
+def ending(number: int, queue: str = "default", **needs: Any) -> Ending:
+    """The end of a job that is done, leased under that number."""
+    unit = UnitOfWork(1, queue, number, b"")
+    unit.marked = {"class": "Load", "jid": f"j{number}", "queue": queue, "forkq": {"needs": needs}}
+    made = Ends("vm:7:0123456789ab", KEYS, DeadSetLimits(KEYS)).done(unit, "done")
+    assert made is not None
+    return made
+
+
+def test_jobs_of_a_queue_end_in_one_call_and_each_as_if_it_were_alone(
+    redis: Redis, redis_server: Server
+) -> None:
+    """One has no lease any more, a key of one is damaged, and the script fails at one."""
+    lock = {"lock": "d4", "for": 60.0, "until": "end"}
+    endings = [ending(number, result_ttl=60) for number in range(40)]
+    endings[4] = ending(4, unique=lock, batch={"bid": "b1", "i": 0}, result_ttl=60)
+    broken = endings[7].make()
+    endings[7].make = lambda: Call(
+        broken.script, broken.keys, (*broken.arguments[:4], '[4,["no",5]]')
+    )
+    others = [ending(number, "other", result_ttl=60) for number in range(50, 52)]
+    for each in (*endings, *others):
+        redis.hset(
+            KEYS.inflight(each.unit.queue_name), f"vm:7:0123456789ab/{each.unit.sequence}", "x"
+        )
+    redis.hdel(KEYS.inflight("default"), "vm:7:0123456789ab/2")
+    redis.rpush(KEYS.result("j9"), "x")
+    redis.hset(KEYS.unique("d4"), mapping={"jid": "j4"})
+    redis.hset(KEYS.batch("b1"), mapping={"state": "open", "total": 3})
+    redis.set(KEYS.awaited("default"), 1)
+    sent = sendings([*endings[:20], *others, *endings[20:]]).calls
+    assert sorted(len(each.endings) for each in sent) == [2, 15, 25]
+    with closing(RedisConnection(redis_server.url)) as connection:
+        connection.connect()
+        replies = connection.exchange([one.call for one in sent])
+    for one, reply in zip(sent, replies, strict=True):
+        one.answered(reply)
+    found = {each.unit.sequence: each.reply for each in (*endings, *others)}
+    assert (found.pop(2), type(found.pop(7))) == (0, ResponseError)
+    assert found.pop(9) == [1, KEYS.result("j9").encode()]
+    assert set(found.values()) == {1}
+    assert all(redis.exists(KEYS.result(f"j{number}")) for number in found)
+    assert not redis.exists(KEYS.result("j2"), KEYS.unique("d4"), KEYS.awaited("default"))
+    assert (redis.hget(KEYS.batch("b1"), "done"), redis.hlen(KEYS.inflight("default"))) == (b"1", 0)

@@ -276,7 +276,7 @@ def test_an_interrupted_exchange_forgets_no_end(redis: Redis, redis_server: Serv
         try:
             return fetches.receive()
         finally:
-            leases.settle([ending for ending, _ in sent.endings if ending.reply is not None])
+            leases.settle([ending for ending in sent.sent.endings if ending.reply is not None])
 
     def end_two() -> None:
         redis.lpush("queue:one", "done", "failed")

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence, Set
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -50,6 +51,13 @@ _MOST_MOVING: Final = 1000
 # How many jobs move elsewhere in one exchange, and about how many bytes of payloads.
 _MOST_ENDINGS: Final = 100
 _MOST_BYTES: Final = 524_288
+# How many jobs one call of end.lua ends: what it costs to begin a script is little beside them
+# then, and no other client waits for long.
+_MOST_IN_CALL: Final = 25
+# The keys that the jobs of such a call share.
+_SHARED_KEYS: Final = 4
+# What each of them tells that has effects, before the number of its keys.
+_OF_EACH: Final = 5
 # The kind of the endings of jobs that were performed, or dropped.
 DONE: Final = "done"
 # What isolate.lua says if the class is held no more: the job is in its queue again.
@@ -111,6 +119,59 @@ class Ending(msgspec.Struct, eq=False):
         """Gives the first outcome to the caller that waits for it."""
         told, self.told = self.told, _ignore
         told(outcome)
+
+
+class Sending(msgspec.Struct, gc=False):
+    """What is sent for these ``endings``: one ``call``."""
+
+    endings: list[Ending]
+    call: Call
+
+    def answered(self, reply: Any) -> None:
+        """Notes the reply of the call, or why there is none."""
+        if len(self.endings) == 1 or not isinstance(reply, list):
+            for ending in self.endings:
+                ending.reply = reply
+            return
+        for ending, each in zip(self.endings, reply, strict=True):
+            ending.reply = each
+
+
+class SentEndings(NamedTuple):
+    """All ``endings`` that one exchange carries, and by which ``calls``."""
+
+    endings: Sequence[Ending] = ()
+    calls: Sequence[Sending] = ()
+
+
+def sendings(endings: Sequence[Ending]) -> SentEndings:
+    """What is to be sent now for these: jobs of a queue that go nowhere end in one call."""
+    made: list[Sending] = []
+    open_calls: dict[str, list[tuple[Ending, Call]]] = {}
+    for ending in endings:
+        call = ending.call()
+        if call.script is not END:
+            made.append(Sending([ending], call))
+            continue
+        together = open_calls.setdefault(call.keys[0], [])
+        together.append((ending, call))
+        if len(together) == _MOST_IN_CALL:
+            made.append(_together(open_calls.pop(call.keys[0])))
+    return SentEndings(endings, [*made, *map(_together, open_calls.values())])
+
+
+def _together(several: Sequence[tuple[Ending, Call]]) -> Sending:
+    """What ends these jobs of one queue."""
+    (first, call), *others = several
+    if not others:
+        return Sending([first], call)
+    keys, arguments = [*call.keys[:_SHARED_KEYS]], list[Any]()
+    for _, each in several:
+        own, given = each.keys[_SHARED_KEYS:], each.arguments
+        keys += own
+        arguments += given if len(given) == _OF_EACH else (*given, "")
+        arguments.append(len(own))
+    return Sending([ending for ending, _ in several], Call(END, keys, arguments))
 
 
 class Ends(msgspec.Struct, frozen=True):
@@ -233,8 +294,7 @@ class Ends(msgspec.Struct, frozen=True):
     def _end(
         self, unit: UnitOfWork, how: Sequence[object], asked: Sequence[Effect], kind: str
     ) -> Ending:
-        keys, queue = self.keys, unit.queue_name
-        names = [keys.inflight(queue), keys.awaited(queue), keys.bucket(queue), keys.totals("ends")]
+        names = [*_shared_keys(self.keys, unit.queue_name)]
         call = self._call(END, names, (self._lease(unit), *how), asked)
         size = len(str(call.arguments[-1])) if asked else 0  # a result may be large
         return Ending(unit, kind, lambda: call, size)
@@ -258,6 +318,12 @@ class Ends(msgspec.Struct, frozen=True):
 
     def _lease(self, unit: UnitOfWork) -> str:
         return lease.lease(self.identity, unit.sequence)
+
+
+@lru_cache(maxsize=1000)
+def _shared_keys(keys: Keys, queue: str) -> tuple[str, ...]:
+    """The keys that end.lua needs of each job of a queue."""
+    return keys.inflight(queue), keys.awaited(queue), keys.bucket(queue), keys.totals("ends")
 
 
 def _counted_as(decision: Retry, unit: UnitOfWork) -> tuple[str, str]:
@@ -378,29 +444,30 @@ class OpenEndings:
             self.queued.append(ending)
 
 
-def read_replies(connection: RedisConnection, sent: Sequence[tuple[Ending, Call]]) -> None:
+def read_replies(connection: RedisConnection, sent: Sequence[Sending]) -> None:
     """Reads the replies to these calls. Raises ConnectionLost."""
-    for ending, _ in sent:
+    for each in sent:
         try:
-            ending.reply = connection.read()
+            reply = connection.read()
         except ResponseError as error:
-            ending.reply = error
+            reply = error
+        each.answered(reply)
 
 
-def send_again(connection: RedisConnection, sent: Sequence[tuple[Ending, Call]]) -> bool:
+def send_again(connection: RedisConnection, sent: Sequence[Sending]) -> bool:
     """Sends a call again whose reply was an error, after all replies were read: a server that does
     not know the script gets its text, and one that met a damaged key says which. Returns whether a
     call was done only now. Raises ConnectionLost."""
-    unknown = [each for each in sent if isinstance(each[0].reply, exceptions.NoScriptError)]
-    for ending, _ in unknown:
-        ending.reply = None
+    unknown = [each for each in sent if isinstance(each.endings[0].reply, exceptions.NoScriptError)]
+    for each in unknown:
+        each.answered(None)
     if not connection.reusable:
         return False
     if unknown:
-        replies = connection.exchange([call for _, call in unknown])
-        for (ending, _), reply in zip(unknown, replies, strict=True):
-            ending.reply = reply
-    _name_damaged(connection, [each for each in sent if _met_damage(each[0])])
+        replies = connection.exchange([each.call for each in unknown])
+        for each, reply in zip(unknown, replies, strict=True):
+            each.answered(reply)
+    _name_damaged(connection, [each for each in sent if any(map(_met_damage, each.endings))])
     return bool(unknown)
 
 
@@ -408,11 +475,13 @@ def _met_damage(ending: Ending) -> bool:
     return isinstance(ending.reply, ResponseError) and str(ending.reply).startswith("WRONGTYPE")
 
 
-def _name_damaged(connection: RedisConnection, sent: Sequence[tuple[Ending, Call]]) -> None:
+def _name_damaged(connection: RedisConnection, sent: Sequence[Sending]) -> None:
     """Looks in one round trip which keys are damaged, and has the replies name them."""
-    keys = list(dict.fromkeys(str(key) for _, call in sent for key in call.keys))
+    keys = list(dict.fromkeys(str(key) for each in sent for key in each.call.keys))
     found = connection.pipeline([("TYPE", key) for key in keys]) if keys else []
     types = dict(zip(keys, found, strict=True))
-    for ending, call in sent:
-        named = [str(key) for key in call.keys]
-        ending.reply = damaged_among(named, [types[key] for key in named]) or ending.reply
+    for each in sent:
+        named = [str(key) for key in each.call.keys]
+        damaged = damaged_among(named, [types[key] for key in named])
+        for ending in filter(_met_damage, each.endings):
+            ending.reply = damaged or ending.reply

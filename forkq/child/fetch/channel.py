@@ -30,7 +30,7 @@ from ...store.steps import requeue_calls
 from ...wire.keys import Keys
 from ...wire.lease import UnitOfWork, owner
 from ...wire.times import steady
-from ..failure.ends import Ending, read_replies, send_again
+from ..failure.ends import Ending, SentEndings, read_replies, send_again, sendings
 from .leases import Leases, end_again
 from .portions import count_by_queue
 from .queues import FetchQueues, QueueOffer
@@ -60,7 +60,7 @@ class Exchange(msgspec.Struct):
 
     It wants ``want`` jobs from sequence number ``first`` on, and ``free`` of them at most if a rule
     is in force. It was sent at ``sent_at`` (monotonic), ``asked`` (times.steady). It tells that the
-    units ``ended`` are done, and moves those of ``endings`` by these calls. It registers the keys
+    units ``ended`` are done, and ``sent`` moves others. It registers the keys
     ``registers``, so that Redis says when they change. ``in_flight``: how many jobs of each queue
     stay in flight (None: not counted).
 
@@ -74,7 +74,7 @@ class Exchange(msgspec.Struct):
     want: int
     free: int
     ended: Sequence[UnitOfWork]
-    endings: Sequence[tuple[Ending, Call]]
+    sent: SentEndings
     offer: QueueOffer
     registers: Sequence[str] = ()
     in_flight: Mapping[str, int] | None = None
@@ -119,7 +119,7 @@ class Exchange(msgspec.Struct):
             *told,
             *self._rules(),
         )
-        calls = [call.command for _, call in self.endings]
+        calls = [each.call.command for each in self.sent.calls]
         if not self.registers:
             return [*calls, fetch]
         return [*calls, ("CLIENT", "CACHING", "YES"), ("EXISTS", *self.registers), fetch]
@@ -231,7 +231,7 @@ class FetchChannel:
         if exchange.want:
             self._lost.append(exchange.sequences)  # first: it must never be in neither
         self.under_way = None
-        untold = [ending for ending, _ in exchange.endings if ending.reply is None]
+        untold = [ending for ending in exchange.sent.endings if ending.reply is None]
         end_again(leases, exchange.ended, untold)
 
     def knows(self, sequence: int) -> bool:
@@ -267,8 +267,7 @@ class FetchChannel:
             if self._has_report:
                 register = False
                 self._forget_report()
-            sent = [(ending, ending.call()) for ending in endings]
-            exchange = Exchange(self._sequence, want, free, ended, sent, offer)
+            exchange = Exchange(self._sequence, want, free, ended, sendings(endings), offer)
             if register and self.tracks:
                 exchange.registers = queues.missing(offer)
             exchange.in_flight = counts
@@ -296,7 +295,7 @@ class FetchChannel:
             damaged,
             exchange.ended,
             units,
-            moved={ending.unit.queue_name for ending, _ in exchange.endings},
+            moved={ending.unit.queue_name for ending in exchange.sent.endings},
             short=exchange.short,
             marked=bool(marked),
             late=late,
@@ -411,16 +410,17 @@ class FetchChannel:
     def _reply(self, exchange: Exchange) -> tuple[bool, list[Any]]:
         """Whether an ending was done after the fetch, and the reply of that. A server that does not
         know a script gets its text."""
-        if exchange.endings:
-            read_replies(self.connection, exchange.endings)
+        calls = exchange.sent.calls
+        if calls:
+            read_replies(self.connection, calls)
         try:
             reply = self._read(exchange)
         except NoScriptError:
             self.connection.call("SCRIPT", "LOAD", self._script.text)
-            self.connection.send(*self._commands(exchange)[len(exchange.endings) :])
+            self.connection.send(*self._commands(exchange)[len(calls) :])
             reply = self._read(exchange)
         finally:
-            late = bool(exchange.endings) and send_again(self.connection, exchange.endings)
+            late = bool(calls) and send_again(self.connection, calls)
         return late, reply
 
     def _read(self, exchange: Exchange) -> list[Any]:
@@ -436,7 +436,7 @@ class FetchChannel:
         self._prepared = None
         if self.queues.dynamic or self.queues.counts or self.queues.portions.in_force or not want:
             return
-        exchange = Exchange(self._sequence, want, want, (), (), self.queues.offer())
+        exchange = Exchange(self._sequence, want, want, (), SentEndings(), self.queues.offer())
         [command] = self._commands(exchange)
         self._prepared = exchange, pack([command])
 

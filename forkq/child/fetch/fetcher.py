@@ -313,8 +313,8 @@ class Fetcher:
         try:
             reply = self._channel.receive()
         finally:
-            if exchange is not None and exchange.endings:
-                self._leases.settle([one for one, _ in exchange.endings if one.reply is not None])
+            if exchange is not None and (sent := exchange.sent.endings):
+                self._leases.settle([one for one in sent if one.reply is not None])
         self._look_at = inf
         woken, ruled, short = self._state == "notified", reply.ruled, reply.short
         self._pace.replied(monotonic(), reply.seconds, reply.largest, ruled=ruled, woken=woken)

@@ -36,7 +36,7 @@ function batch.count_ignored(place, found, member, old, new, now, way)
   if old ~= 3 then
     step = is_ignored(way) and 1 or 0
   elseif way == 'restored by undo' and is_ignored('deleted') then
-    step = (now == 0 or redis.pcall('HSETNX', place.hash, note, 1) == 1) and -1 or 0
+    step = (now == 0 or redis.pcall('HSET', place.hash, note, 1) == 1) and -1 or 0
   elseif new ~= 0 and redis.pcall('HDEL', place.hash, note) == 1 then
     step = now == 3 and is_ignored(way) and 1 or 0
   end

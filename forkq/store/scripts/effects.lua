@@ -12,6 +12,8 @@ local set_entry -- the script sets it: of a job that goes to a set, its state th
 
 local function state_in(set) return set:find('schedule$') and 'scheduled' or 'retrying' end
 
+local function note_damage(found, key) damaged_keys[#damaged_keys + 1], found.damaged = key, true end
+
 local BATCH_LIVES = 180 * 86400 -- seconds from its last change on, as the dead set keeps a job
 
 -- An error reply if either key of a batch holds another type.
@@ -74,16 +76,18 @@ kind_of = function(name)
   return effect_kinds[name]
 end
 
-local function look_at(text)
+-- `fixed`: in a call about several jobs, how many keys they share; `before`: how many keys of other jobs stand
+-- between these and the keys of this one.
+local function look_at(text, fixed, before)
   if not text or text == '' then return {} end
   local effects = cjson.decode(text)
   local found = { totals = effects[1] }
   for i = 2, #effects do
     local effect = effects[i]
+    if before and effect[2] > fixed then effect[2] = effect[2] + before end
     local reply = kind_of(effect[1]).look(KEYS[effect[2]], effect)
     if type(reply) == 'table' and reply.err then
-      damaged_keys[#damaged_keys + 1] = KEYS[effect[2]]
-      found.damaged = true
+      note_damage(found, KEYS[effect[2]])
     else
       found[#found + 1] = { effect, reply }
       found.is_replaced = found.is_replaced or type(reply) == 'table' and reply.is_replaced
@@ -109,5 +113,7 @@ end
 -- What a script returns for one job: the reply, or a list of it and of the keys that were damaged.
 local function with_damaged_keys(reply)
   if #damaged_keys == 0 then return reply end
-  return { reply, unpack(damaged_keys) }
+  local keys = damaged_keys
+  damaged_keys = {}
+  return { reply, unpack(keys) }
 end

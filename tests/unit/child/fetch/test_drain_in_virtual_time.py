@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from forkq.child import fetch_turn
-from forkq.child.failure.ends import OpenEndings
+from forkq.child.failure.ends import OpenEndings, SentEndings
 from forkq.child.fetch import fetcher
 from forkq.child.fetch.channel import Exchange
 from forkq.child.fetch.fetcher import Fetcher
@@ -61,7 +61,9 @@ class FakeChannel:
     def send(self, want: int, leases: Leases, **__: object) -> None:
         ended, _ = leases.take_ended()
         now = self._clock.now
-        self.under_way = Exchange(self.asked, want, want, ended, (), NO_OFFER, sent_at=now)
+        self.under_way = Exchange(
+            self.asked, want, want, ended, SentEndings(), NO_OFFER, sent_at=now
+        )
         self._reply_at = now + self._round_trip + SCRIPT + EACH * want + self.delay
         self.delay = 0.0
 
