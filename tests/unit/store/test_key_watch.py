@@ -63,7 +63,14 @@ def test_a_waiter_that_leaves_as_the_thread_ends_writes_into_no_other_file(
     watch = KeyWatch(make, lambda error: error)
     waiter = SimpleNamespace(key="k", tell=lambda _: False)
     watch.add(waiter)
-    wait_until(lambda: watch._reader and watch._reader._waiters, what="the waiter")
+
+    def sleeps() -> bool:
+        """Whether the thread has the waiter, and the next wake-up writes."""
+        reader, waker = watch._reader, watch._waker
+        assert waker is not None
+        return reader is not None and bool(reader._waiters) and waker._sleeps > waker._woken_from
+
+    wait_until(sleeps, what="the waiter")
     opened: list[IO[bytes]] = []
     real = os.write
 
