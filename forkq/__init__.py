@@ -69,17 +69,19 @@ from .registry import (
 from .store.route import replicated
 from .version import __version__
 from .wire.payload import Payload
-from .wire.prepared import PreparedJob
+from .wire.prepared import BEFORE, PreparedJob, chain, group
 
 if TYPE_CHECKING:
     from . import api, cursors
     from .api import Queue, cancel, is_alive
     from .batches.batch import Batch
+    from .flows.flow import Flow
     from .iterable import IterableJob
     from .results.waiting import aresult, result
     from .steps.calls import astep, step
 
 __all__ = [
+    "BEFORE",
     "DISCARD",
     "KILL",
     "AroundMiddleware",
@@ -98,6 +100,7 @@ __all__ = [
     "ErrorHandler",
     "Event",
     "Exhausted",
+    "Flow",
     "ForkqError",
     "InvalidJob",
     "InvalidSchedule",
@@ -133,10 +136,12 @@ __all__ = [
     "aresult",
     "astep",
     "cancel",
+    "chain",
     "configure",
     "current_job",
     "cursors",
     "every",
+    "group",
     "is_alive",
     "is_leader",
     "job",
@@ -160,6 +165,8 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f".{name}", __name__)
     if name == "Batch":
         return importlib.import_module(".batches.batch", __name__).Batch
+    if name == "Flow":
+        return importlib.import_module(".flows.flow", __name__).Flow
     if name == "IterableJob":
         return importlib.import_module(".iterable", __name__).IterableJob
     if name in {"aresult", "result"}:

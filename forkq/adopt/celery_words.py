@@ -10,9 +10,7 @@ _JOB: Final = "write `@forkq.job`; say `name=` if other programs push the job by
 _RESULTS: Final = (
     "write `result_ttl=SECONDS` at the job, and `J.result(jid, timeout=SECONDS)` (docs/results.md)"
 )
-_NO_WORKFLOWS: Final = (
-    "forkq has no workflows: the last job pushes the next one (docs/not-included.md)"
-)
+_FLOWS: Final = "a step of a flow: write `J.s(...)` with all its arguments (docs/flows.md)"
 _BACKOFF: Final = "write `backoff=SECONDS`, or a `retry_in` hook that returns a timedelta"
 _EVERY: Final = 'write `@forkq.every("CRON", tz=...)` on the job, or `[[cron]]` in forkq.toml'
 _LEAVE_OUT: Final = "leave it out"
@@ -69,10 +67,10 @@ CELERY: Final = Words(
         "apply_async_on_commit": "write `J.perform_async_on_commit(...)` (forkq.contrib.django)",
     },
     job_calls={
-        "s": _NO_WORKFLOWS,
-        "si": _NO_WORKFLOWS,
-        "signature": _NO_WORKFLOWS,
-        "subtask": _NO_WORKFLOWS,
+        "s": _FLOWS,
+        "si": _FLOWS,
+        "signature": _FLOWS,
+        "subtask": _FLOWS,
         "chunks": "write `J.perform_bulk([(...), ...])`",
         "map": "write `J.perform_bulk([(...), ...])`",
         "starmap": "write `J.perform_bulk([(...), ...])`",
@@ -89,8 +87,8 @@ CELERY: Final = Words(
         "routing_key": "write `J.set(queue=...)`",
         "exchange": "no such thing: there are only queues",
         "priority": "no such thing: use several queues, in order or with weights",
-        "link": "the job pushes the next one, as its last step",
-        "link_error": "write a `retries_exhausted` hook, or `@forkq.on_death`",
+        "link": "a step behind it, in a flow (docs/flows.md)",
+        "link_error": 'a step behind it with `on_failure="run"`, or `@forkq.on_death`',
         "retry": "write `once=True`, or leave it out; catch `forkq.ServerUnavailable`",
         "retry_policy": "write `once=True`, or leave it out",
         "task_id": 'write `J.set({"jid": ...})`, 24 hex digits; or keep the jid of the push',
@@ -104,11 +102,11 @@ CELERY: Final = Words(
     },
     names={
         "Celery": "write forkq.toml (`app`, `[redis]`, `[capsules]`); no app object is needed",
-        "chain": _NO_WORKFLOWS,
-        "group": "write `J.perform_bulk([(...), ...])`",
-        "chord": "count down in Redis or in a table; the last job pushes the callback",
+        "chain": "write `forkq.Flow(name, a.s(...) | b.s(...))` (docs/flows.md)",
+        "group": "write `forkq.group(...)` in a flow, or `J.perform_bulk([(...), ...])`",
+        "chord": "write `forkq.Flow(name, forkq.group(...) | last.s(forkq.BEFORE))`",
         "chunks": "write `J.perform_bulk([(...), ...])`",
-        "signature": _NO_WORKFLOWS,
+        "signature": _FLOWS,
         "AsyncResult": _RESULTS,
         "GroupResult": _RESULTS,
         "crontab": _EVERY,
@@ -176,7 +174,7 @@ CELERY: Final = Words(
         "retry": "raise an exception: the job is retried; delay: `backoff=`",
         "request": "write `forkq.current_job()`: jid, queue, retry_count, payload",
         "update_state": "write `forkq.current_job().progress(done, total, note)`",
-        "replace": _NO_WORKFLOWS,
+        "replace": "push the next job, as the last step of this one",
         "max_retries": 'write `forkq.current_job().payload["retry"]`',
     },
     settings={

@@ -9,9 +9,7 @@ from .words import Words
 _RESULTS: Final = (
     "write `result_ttl=SECONDS` at the job, and `J.result(jid, timeout=SECONDS)` (docs/results.md)"
 )
-_NO_WORKFLOWS: Final = (
-    "forkq has no workflows: the last job pushes the next one (docs/not-included.md)"
-)
+_FLOWS: Final = "write `forkq.Flow(name, a.s(...) | b.s(...))` (docs/flows.md)"
 _BACKOFF: Final = "write `backoff=`: seconds, not milliseconds, or a list of them"
 _OPTIONS: Final = {
     "queue_name": "write `queue=`",
@@ -28,8 +26,8 @@ _OPTIONS: Final = {
     "result_ttl": _RESULTS,
     "on_success": "push the next job, as the last step of this one",
     "on_failure": "write `@forkq.on_error`, or a `retries_exhausted` hook",
-    "pipe_ignore": _NO_WORKFLOWS,
-    "pipe_target": _NO_WORKFLOWS,
+    "pipe_ignore": _FLOWS,
+    "pipe_target": _FLOWS,
 }
 
 DRAMATIQ: Final = Words(
@@ -46,11 +44,11 @@ DRAMATIQ: Final = Words(
     },
     calls={
         "send_with_options": "write `J.perform_in(SECONDS, ...)`, or `J.set(...)`",
-        "message_with_options": _NO_WORKFLOWS,
+        "message_with_options": _FLOWS,
     },
     job_calls={
         "send": "write `J.perform_async(...)`; it returns a jid, a string",
-        "message": _NO_WORKFLOWS,
+        "message": _FLOWS,
     },
     keywords={
         "delay": "write `J.perform_in(SECONDS, ...)` (it was milliseconds)",
@@ -67,7 +65,7 @@ DRAMATIQ: Final = Words(
         "get_broker": "leave it out",
         "GenericActor": "write `class J(forkq.Job)` with a `perform` method",
         "group": "write `J.perform_bulk([(...), ...])`",
-        "pipeline": _NO_WORKFLOWS,
+        "pipeline": _FLOWS,
         "Message": 'write `forkq.configure().push({"class": ..., "args": [...]})`',
         "Middleware": "write functions in `forkq.middleware.server` and `.client`",
         "CurrentMessage": "write `forkq.current_job()`",

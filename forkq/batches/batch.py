@@ -14,14 +14,14 @@ from ..client import transactions
 from ..current_job import current_job
 from ..default_client import adefault, default
 from ..errors import ForkqError, InvalidJob, ServerRefused, ServerUnavailable
-from ..features.batch.parts import DEEPEST, EVENTS, PushedInto, callback_of, joined, place_in
+from ..features.batch.parts import DEEPEST, EVENTS, PushedInto, joined, place_in
 from ..store.loop.in_thread import in_thread
 from ..store.scripts import BATCH_CHANGE
 from ..wire.marks import KEY, needs_in
 from ..wire.payload import DEFAULT_QUEUE
 from ..wire.prepared import PreparedJob
 from .block import block, joins
-from .callbacks import checked, checked_name, checked_ways, encoded, fields_of_callback
+from .callbacks import checked, checked_name, checked_ways, made_fields
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -79,6 +79,8 @@ class Batch:
         place = place_in(needs_in(job.payload.get(KEY)))
         if place is None or place.member is None:  # a callback is no member
             raise ForkqError("there is no current batch: this job is no member of one")
+        if place.step:
+            raise ForkqError("this job is a step of a flow, which takes steps alone: no batch")
         made = cls()
         made.bid, made._above, made._via = place.bid, place.above, place.member
         made._is_new = False
@@ -149,23 +151,9 @@ class Batch:
         queues = [each.payload.get("queue", DEFAULT_QUEUE) for each in prepared]
         around = None if outer is None else outer._server
         self._server = around or home_of(queues)
-        self._fields = self._made_fields(client)
-
-    def _made_fields(self, client: Client) -> list[Any]:
-        """The fields of the hash, each with its value."""
-        fields: list[Any] = ["name", self.name]
-        calls = ""
-        for event, prepared in self._callbacks.items():
-            if prepared is None:
-                continue
-            home = self._home_for(prepared.payload.get("queue", DEFAULT_QUEUE))
-            need = callback_of(self.bid, event, self._above, home)
-            found = encoded(client, prepared, need)
-            if found is not None:  # else a middleware has vetoed it
-                calls += event[0]
-                fields += fields_of_callback(event[0], found, client if home else None)
-        fields += ("calls", calls, "ignore", "".join(f",{way}," for way in self._ignore))
-        return fields if not self._above else [*fields, "parent", self._above[0]]
+        place = (self.bid, self._above)
+        given = (self.name, self._callbacks, self._ignore)
+        self._fields = made_fields(client, place, *given, self._home_for)
 
     def _make(self) -> None:
         via = "" if self._via is None else self._via
@@ -217,14 +205,14 @@ class Batch:
         """Changes the batch now, or with the pushes that wait for a commit."""
         if change is None:
             return
-        if not _waits_for_commit():
+        if not waits_for_commit():
             change()
         elif change != self._break:
             assert transactions.on_commit is not None
             transactions.on_commit(change)
 
     async def _asend(self, change: Callable[[], None] | None) -> None:
-        if change is not None and _waits_for_commit():
+        if change is not None and waits_for_commit():
             self._send(change)
         elif change is not None:
             await in_thread(change)
@@ -262,7 +250,7 @@ def _server_at(shard: str, queue: str) -> Server:
     return servers.parts_of(queue)[0] if servers.names else servers.default
 
 
-def _waits_for_commit() -> bool:
+def waits_for_commit() -> bool:
     """Whether pushes of this thread wait for the commit of its transaction."""
     if transactions.on_commit is None:
         return False

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ForkqError, InvalidJob, shown
-from ..features.batch.parts import BATCH, IGNORABLE
+from ..features.batch.parts import BATCH, IGNORABLE, Event, callback_of
 from ..features.effects import Effect
 from ..features.notes import ANYWHERE, text_of
 from ..features.unique.parts import UNIQUE_OPTIONS
 from ..wire.defaults import with_defaults
 from ..wire.marks import KEY, needs_in, with_needs
-from ..wire.payload import Payload
+from ..wire.payload import DEFAULT_QUEUE, Payload
 from ..wire.prepared import PreparedJob
 from ..wire.times import now
 
@@ -59,7 +59,7 @@ def encoded(client: Client, prepared: PreparedJob, need: dict[str, Any]) -> Enco
     return client._encoded(with_defaults(_as_callback(prepared.payload, need)))
 
 
-def fields_of_callback(letter: str, job: EncodedJob, client: Client | None) -> list[Any]:
+def _fields_of_callback(letter: str, job: EncodedJob, client: Client | None) -> list[Any]:
     """The fields of a batch about its callback with this ``letter``. If its queue is on another
     shard than the batch, ``client`` says on which one, and a note will push it there."""
     if client is None:
@@ -68,6 +68,31 @@ def fields_of_callback(letter: str, job: EncodedJob, client: Client | None) -> l
     due = Effect("due", ANYWHERE.schedule, (job.payload.decode(),), pushed)
     to = client.servers.of_queue(job.queue, job.jid).name
     return [f"on_{letter}", text_of(due), f"to_{letter}", to, "away", 1]
+
+
+def made_fields(
+    client: Client,
+    place: tuple[str, tuple[str, ...]],
+    name: str,
+    callbacks: Mapping[Event, PreparedJob | None],
+    ignore: Sequence[str],
+    home_for: Callable[[str], str],
+) -> list[Any]:
+    """The fields of the hash of a new batch, each with its value. ``place``: its id, and the
+    batches above it. ``home_for`` says of the queue of a callback which shard the batch has, if
+    that may be another one; else ""."""
+    (bid, above), fields = place, list[Any](("name", name))
+    calls = ""
+    for event, prepared in callbacks.items():
+        if prepared is None:
+            continue
+        home = home_for(prepared.payload.get("queue", DEFAULT_QUEUE))
+        found = encoded(client, prepared, callback_of(bid, event, above, home))
+        if found is not None:  # else a middleware has vetoed it
+            calls += event[0]
+            fields += _fields_of_callback(event[0], found, client if home else None)
+    fields += ("calls", calls, "ignore", "".join(f",{way}," for way in ignore))
+    return fields if not above else [*fields, "parent", above[0]]
 
 
 def _as_callback(payload: Payload, need: dict[str, Any]) -> Payload:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ..features.marked import keeps_end
 from ..features.results.parts import (
     FAILED,
     LONGEST_MESSAGE,
-    RESULT_TTL,
     RETURNED,
     Failure,
     returned,
@@ -102,13 +102,13 @@ class JobRun:
     def note_returned(self) -> None:
         """Has the end of a job that is done know what the job has returned, if that is kept."""
         marked = self.unit.marked
-        if marked is not None and RESULT_TTL in needs_in(self.marks):
+        if marked is not None and keeps_end(needs_in(self.marks)):
             marked[RETURNED] = returned(getattr(self, "returned", None))
 
     def note_failed(self, error: BaseException) -> None:
         """Has the end of a job that has failed know with which ``error``."""
         marked = self.unit.marked
-        if marked is not None and RESULT_TTL in needs_in(self.marks):
+        if marked is not None and keeps_end(needs_in(self.marks)):
             said = message(error, LONGEST_MESSAGE)
             marked[FAILED] = Failure(class_name(type(error)), said)
 

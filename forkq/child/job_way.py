@@ -18,6 +18,7 @@ from .. import middleware, registry
 from ..current_job import CurrentJob, leave_job
 from ..errors import (
     Cancelled,
+    Dead,
     Discard,
     InvalidJob,
     IterationStopped,
@@ -32,12 +33,14 @@ from ..errors import (
 )
 from ..features.cancel.parts import field_in
 from ..features.effects import name_of
+from ..features.flow.parts import is_step
 from ..features.marked import has_lock, outcome_at_start
 from ..process_state import stopping
 from ..registry import JobSpec
 from ..runtime.assignment import exit_job_fork, exit_process, is_job_fork
 from ..runtime.exit_codes import OUT_OF_MEMORY
 from ..store.held_classes import name_in
+from ..wire.lease import UnitOfWork
 from ..wire.marks import (
     failure_in,
     is_suspect,
@@ -156,6 +159,8 @@ class JobWay:
                 return verdict
             if is_unique:
                 self._settler.start(unit, job)
+            elif is_step(run.marks) and (missing := self._start_step(unit, job)) is not None:
+                return missing
         for started in self._observers.started:
             started(run)
         if "timeout" in job or "hard_timeout" in job or job["class"] in self._timed_classes:
@@ -176,6 +181,14 @@ class JobWay:
         newest = loads(self._settler.read(run.unit))
         run.loaded(newest)
         return newest
+
+    def _start_step(self, unit: UnitOfWork, job: Payload) -> BaseException | None:
+        """Has a step of a flow get what others have returned. Returns why that cannot be."""
+        try:
+            self._settler.start(unit, job)
+        except (Dead, NotRun) as problem:
+            return problem
+        return None
 
     def counted_as(self, spec: JobSpec, job: Payload) -> str:
         """The name for the metrics: the class that ActiveJob, say, has wrapped. Payloads could name

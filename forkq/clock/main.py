@@ -66,6 +66,7 @@ from .suspects import SuspectWatch
 from .sweep import Sweep
 from .task import ScheduledTask, Shares, Work
 from .tracking import TrackingConnection
+from .unfinished_flows import UnfinishedFlows
 
 # Seconds after which a sweep that the server refused is tried again.
 _RETRY_SWEEP: Final = 15.0
@@ -122,13 +123,12 @@ class Clock:
         self._dead_set = DeadSetLimits(keys, config.dead_max, config.dead_days)
         recovery = Recovery(self._dead_set)
         self._sweep = Sweep(keys, connection, recovery, self._log, on_step=self._beat)
-        identity = self._assignment.identity
-        self._lease = LeaderLease(identity, keys, connection, self._report_lease, self._log)
+        own = self._assignment.identity
+        self._lease = LeaderLease(own, keys, connection, self._report_lease, self._log)
         service = service_name(config.tag, config.app)
         self._services = RunningServices(keys, connection, service, self._log)
-        self._enqueuer = CronEnqueuer(
-            keys, connection, self._services, self._log, expire=config.expire
-        )
+        in_redis = (keys, connection, self._services, self._log)
+        self._enqueuer = CronEnqueuer(*in_redis, expire=config.expire)
         periodic = (keys.cron, keys.cron_paused)
         self._cron_task = ScheduledTask("periodic jobs", self._enqueuer, periodic, self._redis)
         watch = SuspectWatch(keys, connection, config.capsules_here, self._report_suspects)
@@ -161,6 +161,7 @@ class Clock:
             ScheduledTask("batches that stand still", standing, (keys.batches,), self._redis),
             self._shared_task("notes for other shards", notes, keys.notes),
             self._shared_task("results", EndedResults(keys, connection), keys.results_ended),
+            self._shared_task("flows", UnfinishedFlows(keys, connection), keys.flows_unfinished),
         )
 
     def _shared_task(self, name: str, work: Work, key: str) -> ScheduledTask:

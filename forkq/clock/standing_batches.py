@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from ..errors import ForkqError, MalformedPayload
 from ..features.batch.parts import DEEPEST, lost, never_pushed, place_in
 from ..features.effects import Effect, packed
+from ..features.flow.parts import lost as lost_step
 from ..store.connection import Call, RedisConnection, RedisError
 from ..store.find_job import JobSearch
-from ..store.scripts import BATCH_CHANGE, EFFECTS_ALONE
+from ..store.scripts import BATCH_CHANGE, EFFECTS_ALONE, FLOW_CHANGE
 from ..store.steps import checked
 from ..wire.keys import Keys
 from ..wire.marks import KEY, needs_in
@@ -42,7 +43,7 @@ _REST: Final = 3  # times as long as a step took
 _NUMBERS: Final = ("total", "done", "dead", "other", "ignored")
 _LETTERS: Final = ("d", "f", "s")
 _FIELDS: Final = (
-    *("state", "parent", "calls", "away", *_NUMBERS),
+    *("state", "parent", "calls", "away", "flow", *_NUMBERS),
     *(f"{what}_{letter}" for what in ("fired", "called") for letter in _LETTERS),
 )
 _OVER: Final = object()
@@ -56,12 +57,13 @@ class Standing(NamedTuple):
     """A batch as a look finds it. ``numbers``: its members, the ended ones as they have ended, and
     those that are ignored; ``away``: whether it may have some on other shards; ``calls``: the
     letters of its callbacks; ``fired``: those whose time has come; ``called``: those that have
-    ended."""
+    ended; ``is_flow``: its members are the steps of a flow."""
 
     bid: str
     state: str
     parent: str
     away: bool
+    is_flow: bool
     numbers: tuple[int, ...]
     calls: frozenset[str]
     fired: frozenset[str]
@@ -212,8 +214,10 @@ class StandingBatches:
             calls = []
             for batch in batches[first : first + _AT_ONCE]:
                 above = chains[batch.bid]
-                names = self._keys.of_batch(batch.bid, above)
-                calls.append(Call(BATCH_CHANGE, names, (1 + len(above), "look")))
+                script, of_it = BATCH_CHANGE, self._keys.of_batch
+                if batch.is_flow:
+                    script, of_it = FLOW_CHANGE, self._keys.of_flow
+                calls.append(Call(script, of_it(batch.bid, above), (1 + len(above), "look")))
             checked(self._connection.exchange(calls))
 
     def _chains(self, batches: Iterable[Standing]) -> dict[str, list[str]]:
@@ -235,14 +239,29 @@ class StandingBatches:
         ends = self._connection.pipeline([("GET", self._keys.batch_ends(b.bid)) for b in batches])
         hashes = self._connection.pipeline([("HGETALL", self._keys.batch(b.bid)) for b in batches])
         there = self._known_children(hashes)
+        unstarted = self._unstarted(batches)
         return [
             (
                 batch,
-                {*(_waiting_in(bits or b"", batch.numbers[0]) - children), *batch.awaited_calls},
+                {
+                    *(_waiting_in(bits or b"", batch.numbers[0]) - children - unstarted[batch.bid]),
+                    *batch.awaited_calls,
+                },
             )
             for batch, bits, children in zip(batches, ends, there, strict=True)
             if not isinstance(bits, Exception)
         ]
+
+    def _unstarted(self, batches: Sequence[Standing]) -> dict[str, set[int]]:
+        """The steps of each flow that have not started: they are in no queue."""
+        flows = [each.bid for each in batches if each.is_flow]
+        asked = [("HKEYS", self._keys.flow_steps(bid)) for bid in flows]
+        replies = self._connection.pipeline(asked) if asked else []
+        found: dict[str, set[int]] = {each.bid: set() for each in batches}
+        for bid, names in zip(flows, replies, strict=True):
+            if isinstance(names, list):
+                found[bid] = {int(name[5:]) for name in names if name.startswith(b"wait:")}
+        return found
 
     def _known_children(self, hashes: Sequence[Any]) -> list[set[int]]:
         """Returns, of each batch with one of these hashes, the indices of the members that are
@@ -286,9 +305,15 @@ class StandingBatches:
         ranges = [value.split() for name, value in fields.items() if name[:6] == b"joins:"]
         places = {int(first) + n for first, count in ranges for n in range(int(count))}
         return [
-            (never_pushed if one in places else lost)(self._keys, batch.bid, above, one)
-            for one in sorted(left, key=str)
+            self._end_of(batch, above, one, is_place=one in places) for one in sorted(left, key=str)
         ]
+
+    def _end_of(
+        self, batch: Standing, above: Sequence[str], what: int | str, *, is_place: bool
+    ) -> Effect:
+        if batch.is_flow and isinstance(what, int):
+            return lost_step(self._keys, batch.bid, above, what)
+        return (never_pushed if is_place else lost)(self._keys, batch.bid, above, what)
 
 
 class MemberSearch(JobSearch):
@@ -310,10 +335,14 @@ class MemberSearch(JobSearch):
 
 def _standing(bid: str, values: Sequence[bytes | None]) -> Standing:
     """The batch with these values of ``_FIELDS``."""
-    state, parent, calls, away, *rest = (str(value or b"", "utf-8", "replace") for value in values)
+    state, parent, calls, away, flow, *rest = (
+        str(value or b"", "utf-8", "replace") for value in values
+    )
     numbers = tuple(int(text) if text.removeprefix("-").isdigit() else 0 for text in rest[:5])
     fired, called = _letters_of(rest[5:8]), _letters_of(rest[8:])
-    return Standing(bid, state, parent, bool(away), numbers, frozenset(calls), fired, called)
+    return Standing(
+        bid, state, parent, bool(away), bool(flow), numbers, frozenset(calls), fired, called
+    )
 
 
 def _letters_of(texts: Sequence[str]) -> frozenset[str]:

@@ -186,6 +186,7 @@ class _Story:
         yield from self._newest(payload)
         yield from self._batched()
         yield from self._noted()
+        yield from self._flowing()
         yield from self._answered()
         yield from self._debounced()
 
@@ -309,6 +310,21 @@ class _Story:
         yield Trial(("HGET", names[0], "done"), b"1")
         yield Trial(("ZREM", keys.schedule, _SECOND), 1)
         yield Trial(("ZREM", keys.marked, "b"), 1)
+
+    def _flowing(self) -> Iterator[Trial]:
+        """A flow of two steps: the end of the first one starts the second."""
+        keys, ends = self._keys, self._marked[1]
+        names = keys.of_flow("f", ())
+        steps = [*(0, "a", _FIRST, 1, "1w"), *(1, "b", _SECOND, 1, "")]
+        pushed = Call(scripts.FLOW_PUSH, names, [1, "", 2, "0r", 2, "flow", 2, *steps])
+        yield Trial(pushed, b"sealed")
+        yield Trial(pushed, b"sealed")
+        yield Trial(("ZREM", keys.schedule, _FIRST, _SECOND), 1)
+        ended = f'[1, ["flow", 2, 1, 0, 1, "done", "{_JID(1)}", "end"]]'
+        yield Trial(Call(scripts.EFFECTS_ALONE, [ends, *names], [ended]), 1)
+        yield Trial(("ZREM", keys.schedule, _FIRST, _SECOND), 1)
+        yield Trial(("HGET", names[-2], "end:0"), b"end")
+        yield Trial(Call(scripts.FLOW_CHANGE, names, [1, "cancel"]), [b"cancelled", 0])
 
     def _is_an_hour_ago(self, reply: list[Any]) -> bool:
         """Whether a queue is to be looked at since an hour ago, by the server's clock."""

@@ -19,6 +19,7 @@ _LONGEST_NAME: Final = 200  # characters of the name of a class
 # "forget": deletes its cursor. "keep": keeps that for longer.
 # "batch": a member of a batch has ended, or waits again; "batch_failing": it is retried;
 # "batch_called": a callback of a batch has ended, or waits again.
+# "flow": a step of a flow has ended, or waits again.
 # "result": writes its result, or the placeholder of that.
 # "note": notes an effect on another shard (notes.py). "due": puts a job into the schedule, once.
 # The arguments are those that the script says.
@@ -38,6 +39,7 @@ Name: TypeAlias = Literal[
     "batch",
     "batch_failing",
     "batch_called",
+    "flow",
     "result",
     "note",
     "due",

@@ -20,6 +20,7 @@ from ..wire.payload import DEFAULT_QUEUE, Payload, dumps, encode, loads, loads_h
 from .batch import parts as batches
 from .effects import NONE, Effect, jid_of, name_of
 from .expire import parts as expire
+from .flow import parts as flows
 from .iterable import parts as iterable
 from .once import parts as once
 from .results import parts as results
@@ -50,6 +51,7 @@ _VERSIONS: Final = {
     batches.BATCH: batches.VERSION,
     results.RESULT_TTL: results.VERSION,
     steps.STEPS: steps.VERSION,
+    batches.FLOW: flows.VERSION,
 }
 _OF_TICKETS: Final = 3  # of jobs of which at most one waits in its queue
 
@@ -175,6 +177,7 @@ def plan(job: Payload, at: float | None, definition: Definition | None = None) -
     needs, top = dict(needs), dict[str, Any]()
     after = expire.promise(job["class"], top, needs, at)
     is_once, joins = once.ask(job["class"], needs), batches.ask(job, needs)
+    flows.ask(needs)
     throttled = throttles.ask(job, needs, definition)
     asked, kept_for = unique.ask(job, needs, definition), results.ask(job["class"], needs)
     if at is not None and asked is not None and asked.unique.debounce is not None:
@@ -328,6 +331,8 @@ def effects(
         asked += steps.effects(keys, needs, fates.cursor, jid_of(job), delay)
     if batches.BATCH in needs:
         asked += batches.effects(keys, needs, fates.batch, way, jid_of(job))
+    if batches.FLOW in needs:
+        asked += flows.effects(keys, needs, fates.batch, job, way)
     if results.RESULT_TTL in needs:
         asked += results.effects(keys, needs, fates.result, job, way, delay)
     return asked
@@ -342,6 +347,11 @@ def effects_in(keys: Keys, payload: bytes, way: str, together_with: str = "") ->
         return effects(keys, loads_head(payload), way, together_with=together_with)
     except MalformedPayload:
         return NONE
+
+
+def keeps_end(needs: Mapping[str, Any]) -> bool:
+    """Whether something keeps what the job has returned, or how it has failed."""
+    return results.RESULT_TTL in needs or batches.FLOW in needs
 
 
 def can_move(needs: dict[str, Any]) -> bool:

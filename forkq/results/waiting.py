@@ -37,9 +37,9 @@ from ..wire.times import LONGEST_SECONDS
 
 # Seconds. A job that waits for another one looks so often whether it is to end: Python raises
 # nothing in a thread that waits for a lock.
-_INTERRUPTIBLE: Final = 0.25
+INTERRUPTIBLE: Final = 0.25
 # Seconds that Python can wait at a time.
-_LONGEST_WAIT: Final = 1e6
+LONGEST_WAIT: Final = 1e6
 _KINDS: Final[Mapping[str, type[JobFailed]]] = {"cancelled": JobCancelled, "expired": JobExpired}
 
 
@@ -147,10 +147,10 @@ def result(jid: str, timeout: float | None = None) -> Any:
     not be kept, ResultUnknown at once if there is no result of it to come, TimeoutError, and
     ServerUnavailable. A job cannot wait for one that its own capsule is to run.
     """
-    deadline, routes = _deadline(jid, timeout), default().routes
+    deadline, routes = deadline_of(jid, timeout), default().routes
     answers = _ServerAnswers(jid, routes, [route.channel() for route in routes])
     heard: SimpleQueue[_HeardFrom] = SimpleQueue()
-    longest = _LONGEST_WAIT if running_job() is None else _INTERRUPTIBLE
+    longest = LONGEST_WAIT if running_job() is None else INTERRUPTIBLE
     waiters = answers.waiters(heard.put)
     try:
         for waiter in waiters:
@@ -165,7 +165,7 @@ def result(jid: str, timeout: float | None = None) -> Any:
 
 async def aresult(jid: str, timeout: float | None = None) -> Any:
     """``result``, awaited by an event loop of asyncio, which it never holds up."""
-    deadline, routes = _deadline(jid, timeout), (await adefault()).routes
+    deadline, routes = deadline_of(jid, timeout), (await adefault()).routes
     answers = _ServerAnswers(jid, routes, [await route.achannel() for route in routes])
     loop, bell, heard = asyncio.get_running_loop(), asyncio.Event(), deque[_HeardFrom]()
 
@@ -177,7 +177,7 @@ async def aresult(jid: str, timeout: float | None = None) -> Any:
     try:
         for waiter in waiters:
             waiter.channel.watch(waiter)
-        while not answers.are_over and (left := answers.left(deadline, _LONGEST_WAIT)) > 0:
+        while not answers.are_over and (left := answers.left(deadline, LONGEST_WAIT)) > 0:
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(bell.wait(), left)
             bell.clear()
@@ -195,7 +195,7 @@ def _leave(waiters: Iterable[_Waiter]) -> None:
             waiter.channel.unwatch(waiter)
 
 
-def _deadline(jid: object, timeout: object) -> float:
+def deadline_of(jid: object, timeout: object) -> float:
     """Until when to wait, in monotonic seconds. Raises InvalidJob for what is no jid, and
     ForkqError for what is no time."""
     if type(jid) is not str or not jid:

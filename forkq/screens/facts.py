@@ -20,7 +20,7 @@ from ..store.held_classes import HeldClassRecord, held_in
 from ..values import replace
 from .checks import DUE, LATENCY
 from .fleet import Fleet
-from .flow import Flow, QueueFlow, Sample
+from .flow import MeasuredFlow, QueueFlow, Sample
 from .pace import Pace
 
 _FRESH: Final = 1.0  # seconds
@@ -102,7 +102,7 @@ class Facts(msgspec.Struct, frozen=True, dict=True):
     overdue: OverdueJobs | None = OverdueJobs()
     died: int | None = 0
     began: Mapping[str, int] = msgspec.field(default_factory=dict)
-    flows: Mapping[str, Flow] = msgspec.field(default_factory=dict)
+    flows: Mapping[str, MeasuredFlow] = msgspec.field(default_factory=dict)
     crashes: Mapping[str, int] = msgspec.field(default_factory=dict)
     slow_trips: frozenset[str] = frozenset()
 
@@ -212,7 +212,7 @@ class Observer:
         with self._lock:
             return list(self._sizes.get(queue, ()))
 
-    def flow(self, queue: str) -> Flow | None:
+    def flow(self, queue: str) -> MeasuredFlow | None:
         """How a queue with jobs moves; None if it was not seen yet."""
         with self._lock:
             known = self._flows.get(queue)

@@ -34,7 +34,7 @@ class Sample(NamedTuple):
     ready: bool
 
 
-class Flow(msgspec.Struct, frozen=True):
+class MeasuredFlow(msgspec.Struct, frozen=True):
     """What was seen of a queue in the last minute, or in the ``seconds`` since the first look.
 
     ``moves``: at least one job has left it. ``began``: how many of its jobs forkq's children have
@@ -69,10 +69,10 @@ class QueueFlow:
         while sample.at - self._samples[0].at > _WINDOW:
             self._samples.popleft()
 
-    def flow(self) -> Flow:
+    def flow(self) -> MeasuredFlow:
         """The flow of the queue, as far as it was seen."""
         first, last = self._samples[0], self._samples[-1]
-        return Flow(
+        return MeasuredFlow(
             seconds=last.at - first.at,
             moves=any(_moved(before, after) for before, after in pairwise(self._samples)),
             began=max(0, last.began - first.began),
@@ -98,7 +98,7 @@ class Drain(msgspec.Struct, frozen=True):
     stands_still: bool = False
 
 
-def drain(report: api.QueueReport, flow: Flow | None) -> Drain:
+def drain(report: api.QueueReport, flow: MeasuredFlow | None) -> Drain:
     """Whether the queue drains, in words. ``flow`` is what was seen of it; None if it was not seen
     before."""
     if not report.state.size:
@@ -115,13 +115,13 @@ def drain(report: api.QueueReport, flow: Flow | None) -> Drain:
     return Drain("It does not drain", _still(report, flow), flow.still >= IDLE.limit)
 
 
-def _rate(flow: Flow) -> str:
+def _rate(flow: MeasuredFlow) -> str:
     if flow.began and flow.seconds >= _LOOK:
         return f"{format_count(max(1, flow.a_minute))} of its jobs began a minute."
     return f"Jobs have left it in the last {format_duration(max(1, flow.seconds))}."
 
 
-def _still(report: api.QueueReport, flow: Flow) -> str:
+def _still(report: api.QueueReport, flow: MeasuredFlow) -> str:
     free = sum(max(0, one.concurrency - one.busy) for one in report.served_by)
     threads = plural(free, "thread is", "threads are")
     since = format_duration(flow.still)

@@ -39,10 +39,8 @@ class Keys(msgspec.Struct, frozen=True):
     def fetched(self) -> str:
         """Sorted set by time: names of the queues that children fetch from.
 
-        A queue that was deleted, for example in Sidekiq's UI, is no longer in ``queues``, but the
-        sweep must find its in-flight jobs. A child writes the names before it leases a job
-        (child/fetch/channel.py), and with each beat those of its in-flight jobs
-        (child/heartbeat/record.py). The sweep removes names after a day."""
+        A deleted queue is no longer in ``queues``, but the sweep must find its in-flight jobs. A
+        child writes the names before it leases, and with each beat; the sweep removes old ones."""
         return f"{self.prefix}forkq:fetched"
 
     @property
@@ -76,6 +74,7 @@ class Keys(msgspec.Struct, frozen=True):
         sets = [self.queues, self.schedule, self.retry, self.dead, self.processes, self.paused]
         sets += [self.suspected, self.marked, self.tickets, self.batches, self.results_ended]
         sets += [self.notes, self.doubted, self.cancelled, self.cancelled_lately]
+        sets.append(self.flows_unfinished)
         counts = [self.stat("processed"), self.stat("failed"), self.ran_twice]
         cron = [self.cron, self.cron_paused, self.cron_last, self.cron_pending]
         rest = [self.dead_bounds, self.secret, self.controlled, self.parameters, self.paused_by]
@@ -173,6 +172,19 @@ class Keys(msgspec.Struct, frozen=True):
         """The two keys of a batch."""
         return self.batch(bid), self.batch_ends(bid)
 
+    def flow_steps(self, bid: str) -> str:
+        """Hash, expiring: the steps of a batch that is a flow (flow.lua)."""
+        return f"{self.prefix}forkq:batch:{bid}:steps"
+
+    @property
+    def flows_unfinished(self) -> str:
+        """Set: the hashes of flows that the clock goes on with (clock/unfinished_flows.py)."""
+        return f"{self.prefix}forkq:flows:unfinished"
+
+    def of_flow(self, bid: str, above: Iterable[str]) -> list[str]:
+        """The keys of a batch that is a flow, as ``of_batch``, and those of its steps."""
+        return [*self.of_batch(bid, above), self.flow_steps(bid), self.flows_unfinished]
+
     def of_batch(self, bid: str, above: Iterable[str]) -> list[str]:
         """The keys of a batch, and of those ``above`` it, which it is a member of; and all that
         changes with them."""
@@ -240,25 +252,20 @@ class Keys(msgspec.Struct, frozen=True):
 
     @property
     def controlled(self) -> str:
-        """Hash: queue -> how often its rules were changed at run time. Each change counts up, which
-        wakes the waiting children."""
+        """Hash: queue -> how often its rules were changed; that wakes the waiting children."""
         return f"{self.prefix}forkq:controlled"
 
     def control(self, name: str) -> str:
-        """Hash: the rules of that queue that were changed at run time; they override the config.
-
-        ``limit`` and ``process_limit`` whole numbers, ``rate`` as ``COUNT/SECONDS``, ``burst``;
-        ``none`` lifts what the config says."""
+        """Hash: the rules of that queue that were changed at run time: ``limit``,
+        ``process_limit``, ``rate`` as ``COUNT/SECONDS``, ``burst``; ``none`` lifts the config's."""
         return self._key_of_queue(name, "control")
 
     def bucket(self, name: str) -> str:
-        """String, expiring once it is full: tokens left, and when they were counted (microseconds
-        of the epoch)."""
+        """String, expiring once it is full: tokens left, and when that was (epoch us)."""
         return self._key_of_queue(name, "bucket")
 
     def awaited(self, name: str) -> str:
-        """String, expiring: a mark. It exists while children wait for a job of that queue to end:
-        the queue is full, or blocks others (fetch.lua)."""
+        """String, expiring: children wait for a job of that queue to end (fetch.lua)."""
         return f"{self.prefix}{{queue:{name}}}:awaited"  # each fetch makes some
 
     def of_rules(self, name: str) -> tuple[str, ...]:
@@ -274,14 +281,12 @@ class Keys(msgspec.Struct, frozen=True):
         return f"{self.prefix}forkq:moves"
 
     def moving(self, name: str) -> str:
-        """List: the page of that queue's move that is under way: taken here, and not yet known to
-        be on the other shard."""
+        """List: the page of that queue's move that is not yet known to be on the other shard."""
         return self._key_of_queue(name, "moving")
 
     @property
     def arrived(self) -> str:
-        """Hash: ``QUEUE ID`` -> ``NUMBER SHA1`` of the last page of that move that has arrived
-        here. It does not expire, as ``moves``."""
+        """Hash, as ``moves``: ``QUEUE ID`` -> ``NUMBER SHA1`` of the last page that has arrived."""
         return f"{self.prefix}forkq:arrived"
 
     def _key_of_queue(self, name: str, what: str) -> str:
@@ -297,18 +302,13 @@ class Keys(msgspec.Struct, frozen=True):
         return None
 
     def lists_and_leases(self, queues: Iterable[str]) -> list[str]:
-        """The list and the in-flight hash of each queue in turn: what fetch.lua needs of a queue
-        without rules."""
+        """List and in-flight hash of each queue in turn, for fetch.lua, of queues without rules."""
         return [key for name in queues for key in (self.queue(name), self.inflight(name))]
 
     def of_returns(self, queues: Iterable[str]) -> list[str]:
-        """The list, the in-flight hash and the mark of each queue in turn: the KEYS of the scripts
-        that return jobs (lease_return.lua, requeue.lua)."""
-        return [
-            key
-            for name in queues
-            for key in (self.queue(name), self.inflight(name), self.awaited(name))
-        ]
+        """List, in-flight hash and mark of each queue in turn, for scripts that return jobs."""
+        each = ((self.queue(n), self.inflight(n), self.awaited(n)) for n in queues)
+        return [key for three in each for key in three]
 
     def of_moves(self, source: str | bytes, kept: tuple[str, int] = ("none", 0)) -> list[Any]:
         """The keys of jobs_move.lua for jobs that leave ``source``, but for those of their new

@@ -24,7 +24,7 @@ POSTPONED: Final = "postponed"
 SNOOZED: Final = "snoozed"
 NEEDS: Final = "needs"
 # What this forkq can run. It rises with each feature that an older child must not run without.
-VERSION: Final = 7
+VERSION: Final = 8
 # Seconds for which a crash counts, and for which a job waits for a process that knows its version.
 COUNTED_FOR: Final = 72 * 3600.0
 POSTPONED_FOR: Final = 24 * 3600.0

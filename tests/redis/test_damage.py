@@ -35,7 +35,8 @@ EVERY: Final[dict[str, tuple[str, ...]]] = {
     "cancelled": (), "cancelled_lately": (), "doubted": (), "tickets": (),
     "iteration": ("7ff3",), "steps": ("7ff3",), "pushed": ("7ff3",), "window": ("0f",),
     "result": ("7ff3",), "results_ended": (), "notes": (),
-    "batch": ("b1",), "batch_ends": ("b1",), "batches": (),
+    "batch": ("b1",), "batch_ends": ("b1",), "batches": (), "flow_steps": ("b1",),
+    "flows_unfinished": (),
     "suspected": (), "marked": (), "unique": ("0f",), "moves": (), "arrived": (), "moving": ("x",),
     "held_classes": (), "released_classes": (), "deaths_of_class": ("Boom",),
     "totals": ("jobs",),
@@ -53,8 +54,8 @@ EVERY: Final[dict[str, tuple[str, ...]]] = {
     "undo": ("0123456789abcdef",), "undo_list": ("0123456789abcdef", "0"),
 }  # fmt: skip
 OTHER_MEMBERS: Final = {
-    *("prefix", "queue_of", "lists_and_leases", "of_returns", "of_rules"),
-    *("of_suspects", "of_moves", "of_ticket", "of_batch", "of_members", "shared", "works"),
+    *("prefix", "queue_of", "lists_and_leases", "of_returns", "of_rules", "shared", "works"),
+    *("of_suspects", "of_moves", "of_ticket", "of_batch", "of_members", "of_flow"),
 }
 
 WRITE: Final[dict[str, Callable[[Redis, str], Any]]] = {

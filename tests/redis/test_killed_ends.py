@@ -34,7 +34,7 @@ LOCKS: Final[dict[str, Any]] = {
         "next_queue": "default",
     },
 }
-CASES: Final = [(way, how) for way in CHILD for how in LOCKS]
+CASES: Final = [(way, how) for way in CHILD for how in (*LOCKS, "step")]
 
 
 @pytest.fixture
@@ -46,15 +46,19 @@ def connection(redis_server: Server) -> Iterator[RedisConnection]:
 
 
 def begin(redis: Redis, how: str) -> bytes:
-    """A job runs that has a lock, a cursor, a place in a batch, and one who waits for its result.
-    Returns its payload."""
+    """A job runs that has a lock, a cursor, one who waits for its result, and a place in a batch;
+    or that is a step of a flow. Returns its payload."""
     redis.flushall()
     need = {"lock": "d1", "for": 300.0, "until": "end"} | ({"on": how} if how == "latest" else {})
     needs = {"unique": need, "cursor": True, "steps": True}
     needs |= {"batch": {"bid": "b1", "i": 2}, "result_ttl": 60}
+    if how == "step":
+        needs = {"cursor": True, "flow": {"bid": "b1", "i": 2, "step": "two"}, "result_ttl": 60}
     job = {"class": "Unique", "args": [1], "queue": "default", "jid": "m1"}
     raw = dumps({**job, "forkq": {"v": 6, "needs": needs}})
-    redis.hset(LOCK, mapping=LOCKS[how])
+    redis.hset(LOCK, mapping=LOCKS.get(how, LOCKS["skip"]))
+    steps: Any = {"next:2": "0r1c", "wait:0": 1, "wait:1": 1, "job:0": NEWEST, "job:1": "{}"}
+    redis.hset(KEYS.flow_steps("b1"), mapping=steps)
     redis.hset(KEYS.iteration("m1"), mapping={"ex": 1, "c": "7", "rt": "1.5"})
     redis.set(KEYS.result("m1"), placeholder("Unique", "default", 60.0), px=5000)
     redis.hset(KEYS.steps("m1"), mapping={"": 30, "charge": '{"at":1.5,"value":1}'})

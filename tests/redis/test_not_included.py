@@ -22,11 +22,10 @@ def note(job, call):
     return call()
 
 forkq.testing.drain()
-download.perform_async("https://example.org")
 again = add_points.perform_async(8, 1)
 add_points.set(jid=again).perform_async(8, 1)
 forkq.testing.drain()
-assert ("Resize", "/tmp/19", 200) in ran, "chains"
+assert ("Resize", "a.png", 200) in ran, "priorities"
 assert ran.count(("AddPoints", 8, 1)) == 2
 with sqlite3.connect("shop.db") as db:
     assert db.execute("SELECT * FROM points").fetchall() == [(7, 100), (8, 1)], "exactly once"

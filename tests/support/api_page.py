@@ -28,6 +28,7 @@ from forkq.cron.schedule import Schedule
 from forkq.current_job import CurrentJob
 from forkq.push import Pusher
 from forkq.store.find_job import Found
+from forkq.wire import prepared
 from forkq.wire.lease import Progress
 from tests.support.api_tasks import TASKS, Task
 from tests.support.documents import ROOT
@@ -182,7 +183,8 @@ def _described(name: str, thing: Any) -> Iterator[str]:
 def _constant_doc(name: str) -> str | None:
     """The text of the string under the assignment, in the module that defines the constant."""
     constant = name.rpartition(".")[2]
-    body = ast.parse(inspect.getsource(registry)).body
+    sources = map(inspect.getsource, (registry, prepared))
+    body = [node for source in sources for node in ast.parse(source).body]
     for node, following in pairwise(body):
         if isinstance(node, ast.AnnAssign) and _source(node.target) == constant:
             assert isinstance(following, ast.Expr)

@@ -501,6 +501,37 @@ except forkq.BatchFinished:
 """,
     ),
     Task(
+        "Run jobs one after the other",
+        ("forkq.Flow", "forkq.BEFORE", "forkq.chain", "forkq.group"),
+        """\
+import forkq
+
+
+@forkq.job
+def download(url: str) -> str:
+    return url
+
+
+@forkq.job
+def resize(page: str, width: int) -> int:
+    return width
+
+
+@forkq.job
+def report(widths: list[int]) -> None: ...
+
+
+flow = forkq.Flow("report")
+flow.add("page", download.s("https://example.com/"))
+flow.add("small", resize.s(flow.result("page"), 200), after=["page"], on_failure="cancel")
+flow.push()
+
+sizes = forkq.group(resize.s("page", 200), resize.s("page", 900))
+short = forkq.Flow("short", sizes | report.s(forkq.BEFORE))
+same = forkq.Flow("same", forkq.chain(sizes, report.s(forkq.BEFORE)))
+""",
+    ),
+    Task(
         "See a batch, and end or retry it",
         ("forkq.api.Batch", "forkq.api.BatchReport", "forkq.api.batches"),
         """\

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from redis import Redis
 
 import forkq
-from forkq import default_client
+from forkq import default_client, registry
 from forkq.features.iterable.parts import KEPT_FOR, Iteration
 from forkq.store.connection import RedisConnection
 from forkq.store.scripts import CURSOR_SAVE, Call
@@ -87,6 +87,22 @@ def _in_batch(server: Server, count: int) -> None:
         client.close()
 
 
+def _in_flow(server: Server, count: int) -> None:
+    """Each step but the first one waits."""
+    client = forkq.Client(server.url)
+    before, registered = default_client.swap(client), dict(registry._jobs)
+    try:
+        job = forkq.job(name="Resize")(lambda number: None)
+        for first in range(0, count, 5000):
+            group = forkq.group(*(job.s(first + number) for number in range(min(5000, count))))
+            forkq.Flow("sizes", job.s(0) | group).push()
+    finally:
+        registry._jobs.clear()
+        registry._jobs.update(registered)
+        default_client.swap(before)
+        client.close()
+
+
 def _cancelled(server: Server, count: int) -> None:
     _pushed()(server, count)
     redis = Redis.from_url(server.url)
@@ -119,6 +135,7 @@ KINDS: Final = (
     Kind("`result_ttl=60`, until it has ended", _pushed(result_ttl=60), _WAITS),
     Kind('`throttle="3/minute"`, for a minute', _pushed(throttle="3/minute"), _WAITS),
     Kind("a member of a batch", _in_batch, _WAITS),
+    Kind("a step of a flow, until it starts", _in_flow, _WAITS),
     Kind("an iterable job that has saved its cursor", _leased(cursor=True), _RUNS),
     Kind("cancelled, until it has ended", _cancelled, _WAITS),
 )  # fmt: skip

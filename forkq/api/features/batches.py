@@ -12,7 +12,7 @@ from ...errors import ForkqError, ServerUnavailable, shown
 from ...features.batch.parts import EVENTS, Event
 from ...features.cancel.parts import field_of_batch
 from ...servers import Server, Servers, first_found
-from ...store.scripts import BATCH_CHANGE
+from ...store.scripts import BATCH_CHANGE, FLOW_CHANGE
 from ...wire.times import now
 from ..bulk import Outcome, together
 from ..door import servers as all_servers
@@ -70,6 +70,11 @@ class BatchReport:
         return self.state == "open" and self.silent_for > _SILENT_FOR
 
 
+@dataclass(frozen=True, slots=True)
+class FlowReport(BatchReport):
+    """A batch that is a flow: its members are its steps."""
+
+
 class BatchEntry:
     """The batch of that id, to look at and to act on: ``forkq.api.Batch(bid)``. Each call asks
     Redis, and raises ForkqError if there is no such batch (any more), and ServerUnavailable."""
@@ -88,6 +93,10 @@ class BatchEntry:
         """Ends a block that cannot end by itself: it has raised, or its process is dead. What was
         pushed is all that there is; its callbacks come when that has ended."""
         server, report = self._found()
+        if isinstance(report, FlowReport):
+            raise ForkqError(
+                f"{self.bid} is a flow, whose steps are pushed by one call: cancel it instead"
+            )
         _change(server, report, "seal")
 
     def cancel(self) -> None:
@@ -153,7 +162,13 @@ def _change(server: Server, report: BatchReport, what: str) -> None:
         above.append(parent)
         found = _read(server, [parent])
         parent = found[0].parent if found else ""
-    server.run(BATCH_CHANGE, server.keys.of_batch(report.bid, above), (1 + len(above), what))
+    arguments = (1 + len(above), what)
+    if not isinstance(report, FlowReport):
+        server.run(BATCH_CHANGE, server.keys.of_batch(report.bid, above), arguments)
+        return
+    names = server.keys.of_flow(report.bid, above)
+    while (said := server.run(FLOW_CHANGE, names, arguments)) and said[1]:
+        pass
 
 
 def _on_each(servers: Iterable[Server], act: Callable[[Server], T]) -> list[T]:
@@ -207,7 +222,8 @@ def _report(server: Server, bid: str, fields: dict[str, str]) -> BatchReport:
         kind: tuple(v for k, v in fields.items() if k.startswith(f"{kind}:")) for kind in _LISTED
     }
     before = server.keys.batch("")
-    return BatchReport(
+    kind = FlowReport if "flow" in fields else BatchReport
+    return kind(
         *(bid, fields.get("name", ""), cast("BatchState", state), total, done, dead, other),
         *(_number(fields.get("at")), fired, listed["failing"], listed["dead"]),
         tuple(key.removeprefix(before) for key in listed["child"]),

@@ -3,19 +3,28 @@ neither. The script travels with the next exchange of the fetcher."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from math import inf
 from queue import Empty, SimpleQueue
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
-from ...errors import MalformedPayload
+from ...errors import Dead, MalformedPayload
+from ...features.batch.parts import place_in
+from ...features.flow.parts import (
+    field_of_end,
+    field_of_index,
+    filled,
+    names_taken,
+    value_for,
+)
 from ...features.marked import EndOutcome
 from ...features.unique.tickets import Start
 from ...store.connection import ConnectionLost, RedisError
 from ...store.pool import RedisPool
 from ...wire import lease
 from ...wire.lease import UnitOfWork
+from ...wire.marks import KEY, needs_in
 from ...wire.payload import LARGEST, Payload
 from ...wire.times import now, seconds
 from ..fetch_turn import FetchParts
@@ -100,7 +109,9 @@ class Settler:
 
     def start(self, unit: UnitOfWork, job: Payload) -> None:
         """Does what the features of a job ask when it starts. Where Redis is away the job runs all
-        the same: its end, or the next beat, does it."""
+        the same: its end, or the next beat, does it. A step of a flow gets the results of others in
+        its arguments. Raises Unasked if Redis does not say them, and Dead if they are nowhere."""
+        self._take_results(job)
         enqueued_at = job.get("enqueued_at")
         waited = now() - seconds(enqueued_at) if isinstance(enqueued_at, int | float) else inf
         call = self._ends.start(unit, waited)
@@ -126,6 +137,26 @@ class Settler:
             unit.payload = b""
             unit.left_bytes = 0
         return said
+
+    def _take_results(self, job: Payload) -> None:
+        needs = needs_in(job.get(KEY))
+        if names := names_taken(needs, job.get("args")):
+            job["args"] = filled(job["args"], needs, self._results(needs, names))
+
+    def _results(self, needs: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+        place = place_in(needs)
+        assert place is not None
+        steps = self._ends.keys.flow_steps(place.bid)
+        try:
+            with self._pool.connection() as connection:
+                indices = connection.call("HMGET", steps, *map(field_of_index, names))
+                fields = [field_of_end(int(index or -1)) for index in indices]
+                ends = connection.call("HMGET", steps, *fields)
+        except RedisError as error:
+            raise Unasked(str(error)) from error
+        if None in indices:
+            raise Dead(f"the steps of the flow {place.bid} are not in Redis any more")
+        return {name: value_for(name, end) for name, end in zip(names, ends, strict=True)}
 
     def done(self, unit: UnitOfWork) -> float:
         """Acknowledges a marked job with the next exchange. Returns the seconds since it was

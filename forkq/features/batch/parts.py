@@ -21,6 +21,7 @@ from ..effects import NONE, Effect
 from ..notes import ANYWHERE, noted
 
 BATCH: Final = "batch"
+FLOW: Final = "flow"  # of a step: features/flow/parts.py
 # The lowest version of forkq's payloads whose children know the need.
 VERSION: Final = 4
 # So deep batches may be members of each other.
@@ -70,13 +71,14 @@ class PushedInto(NamedTuple):
 class Place(NamedTuple):
     """Where a job belongs: to the batch ``bid``, and so to those ``above`` it, the nearest first.
     It is the ``member`` with this index, or the callback of the event with this ``letter``. ``at``:
-    the shard of these batches; "": that of the job."""
+    the shard of these batches; "": that of the job. ``step``: its name, if that batch is a flow."""
 
     bid: str
     above: tuple[str, ...]
     member: int | None = None
     letter: str = ""
     at: str = ""
+    step: str = ""
 
 
 def joined(place: PushedInto, above: Sequence[str]) -> dict[str, Any]:
@@ -133,7 +135,7 @@ def check(job: Mapping[str, Any], into: PushedInto, *, gives_way: bool, is_once:
 def place_in(needs: Mapping[str, Any]) -> Place | None:
     """Where the job with these needs belongs; None if to no batch, or if what stands there is
     odd."""
-    need = needs.get(BATCH)
+    need = needs.get(BATCH) or needs.get(FLOW)
     if type(need) is not dict:
         return None
     above, index, letter = need.get("up", []), need.get("i"), need.get("on")
@@ -143,7 +145,8 @@ def place_in(needs: Mapping[str, Any]) -> Place | None:
     at = need.get("at", "")
     place = Place(bids[0], tuple(bids[1:]), at=at if type(at) is str else "")
     if type(index) is int and index >= 0:
-        return place._replace(member=index)
+        name = need.get("step") if FLOW in needs else ""
+        return place._replace(member=index, step=name if type(name) is str else "")
     return place._replace(letter=letter) if "of" in need and letter in ("d", "f", "s") else None
 
 
@@ -158,8 +161,10 @@ def effects(
 ) -> tuple[Effect, ...]:
     """What its batch hears of the job ``jid`` that takes this ``way``."""
     place = place_in(needs)
-    effect = None if place is None else _effect(place, fate, way, jid, keys)
-    if place is None or effect is None:
+    if place is None or place.step:
+        return NONE
+    effect = _effect(place, fate, way, jid, keys)
+    if effect is None:
         return NONE
     return (noted(keys, place.at, effect) if place.at else effect,)
 

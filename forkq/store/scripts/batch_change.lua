@@ -17,29 +17,10 @@
 local unpack = table.unpack or unpack -- Lua 5.4 has the former
 
 --- @include "batch"
---- @include "batch_members"
+--- @include "batch_open"
 
 local chain = batch.chain(1, tonumber(ARGV[1]))
 local place, what = chain[1], ARGV[2]
-
-local function open(above)
-  local now = batch.now()
-  local parent, index, finished = above and above.hash, nil, nil
-  if above then
-    index, finished = next_member(parent, above.ends, ARGV[3])
-    if finished then return finished end
-  end
-  redis.call('HSET', place.hash, 'state', 'open', 'at', now, 'pushed_at', now, unpack(ARGV, 4))
-  redis.call('EXPIRE', place.hash, BATCH_LIVES)
-  redis.call('ZREMRANGEBYSCORE', place.index, '-inf', '(' .. (now - BATCH_LIVES))
-  redis.call('ZADD', place.index, now, place.hash)
-  if index then
-    redis.call('HSET', place.hash, 'index', index)
-    add_members(parent, 1)
-    redis.call('HSET', parent, 'child:' .. index, place.hash)
-  end
-  return 'open'
-end
 
 -- A repeated call finds the places that it has taken.
 local function join(hash, ends, via, count, token)
@@ -66,7 +47,9 @@ local AFTER = {
 
 local found = batch.read(place.hash)
 if found and found.err then return found end
-if what == 'open' then return found and found.state or open(chain[2]) end
+if what == 'open' then
+  return found and found.state or open_batch(place, chain[2], ARGV[3], { unpack(ARGV, 4) }) or 'open'
+end
 if what == 'join' then return join(place.hash, place.ends, ARGV[3], tonumber(ARGV[4]), ARGV[5]) end
 if not found then return '' end
 if what == 'joined' then

@@ -43,7 +43,8 @@ function batch.count_ignored(place, found, member, old, new, now, way)
   if step ~= 0 then batch.count(place, found, 'ignored', step) end
 end
 
--- A member has another state. `way`: the way that it took; `jid`: its jid. A batch has neither.
+-- A member has another state. `way`: the way that it took; `jid`: its jid. A batch has neither. Returns whether the
+-- batch did not know that.
 function batch.settle(chain, level, member, new, way, jid, found)
   local place = chain[level]
   found = found or batch.read(place.hash)
@@ -62,5 +63,7 @@ function batch.settle(chain, level, member, new, way, jid, found)
   end
   redis.pcall('EXPIRE', place.hash, BATCH_LIVES)
   redis.pcall('EXPIRE', place.ends, BATCH_LIVES)
+  if place.steps then batch.follow(place, found, member, old, new) end
   batch.look_round(chain, level, found)
+  return true
 end

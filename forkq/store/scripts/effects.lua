@@ -69,7 +69,7 @@ function define.due()
 end
 
 local PARTS = { unlock = 'lock', lock = 'lock', hold = 'lock', uncancel = 'cancel', remember = 'cancel',
-  forget = 'cursor', keep = 'cursor', batch = 'member' }
+  forget = 'cursor', keep = 'cursor', batch = 'member', flow = 'batch' }
 
 kind_of = function(name)
   if not effect_kinds[name] then define[PARTS[name] or name:match('^%l+')]() end

@@ -126,7 +126,7 @@ def test_celery(tmp_path: Path) -> None:
     assert lines["shop/tasks.py:9"].endswith("bind | acks_late | max_retries | no_such")
     assert lines["shop/tasks.py:12"] == "request"
     assert "countdown | link" in lines["shop/views.py:6"]
-    assert "forkq has no workflows" in lines["shop/views.py:6"]
+    assert "a step of a flow" in lines["shop/views.py:6"]
 
 
 def test_rq(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ print.meta
 def test_documents_have_an_address(tmp_path: Path) -> None:
     """A reader may have no checkout of forkq."""
     text = "from celery import chain\nchain()\n"
-    address = "https://github.com/forkq/forkq/blob/main/docs/not-included.md"
+    address = "https://github.com/forkq/forkq/blob/main/docs/flows.md"
     assert address in run(tmp_path, {"a.py": text}).stdout
     assert address in run(tmp_path, {"a.py": text}, "--json").stdout
 

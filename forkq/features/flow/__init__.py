@@ -1,0 +1,1 @@
+"""Flows: steps that start one after the other, each once those before it have ended."""

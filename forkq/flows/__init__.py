@@ -1,0 +1,1 @@
+"""Flows: what an app calls. docs/internals.md, "The way of a flow"."""

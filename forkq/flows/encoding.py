@@ -1,0 +1,103 @@
+"""The steps of a flow, encoded: what flow_push.lua is told of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ..errors import InvalidJob, shown
+from ..features.batch.parts import FLOW
+from ..features.flow.parts import OnFailure, marker, need_of, unstarted
+from ..wire.defaults import with_defaults
+from ..wire.marks import KEY, with_needs
+from ..wire.payload import Payload
+from ..wire.times import now
+from .graph import FlowStep, Graph, count_of_results, with_results
+
+if TYPE_CHECKING:
+    from ..client import Client
+    from ..store.route import EncodedJob
+
+# So many steps, and about so many bytes, are sent in one call of a script.
+_AT_ONCE: Final = 500
+_BYTES: Final = 512 << 10
+# The letter of each edge, as flow.lua has it.
+LETTERS: Final[Mapping[OnFailure, str]] = {"wait": "w", "cancel": "c", "run": "r"}
+
+
+class EncodedStep(NamedTuple):
+    """A step as it is sent: ``arguments`` of the script."""
+
+    jid: str
+    queue: str
+    arguments: tuple[Any, ...]
+    size: int
+
+
+class Home(NamedTuple):
+    """Where the steps belong: to the flow ``bid``, and so to the batches ``above`` it."""
+
+    bid: str
+    above: tuple[str, ...]
+
+
+def encoded(client: Client, graph: Graph, home: Home) -> dict[str, EncodedStep]:
+    """All steps of a flow that is to be made, by their names. Raises InvalidJob for a graph that
+    is none, and for a step that could never run."""
+    index = {name: number for number, name in enumerate(graph.steps)}
+    behind, found = graph.behind(), {}
+    for name in graph.ordered():
+        step = graph.steps[name]
+        job = encoded_job(client, step, home, index[name])
+        edges = ((index[one], graph.steps[one].after[name]) for one in behind[name])
+        nexts = "".join(f"{number}{LETTERS[how]}" for number, how in edges)
+        kept = unstarted(job.payload, job.needs.expires_in if job.needs else 0.0)
+        arguments = (index[name], name, kept, len(step.after) or 1, nexts)
+        found[name] = EncodedStep(job.jid, job.queue, arguments, len(kept) + len(nexts))
+    return found
+
+
+def firsts(graph: Graph) -> str:
+    """The steps that nothing is before, as flow.lua has them."""
+    steps = enumerate(graph.steps.values())
+    return "".join(f"{index}r" for index, step in steps if not step.after)
+
+
+def encoded_job(client: Client, step: FlowStep, home: Home, index: int | None) -> EncodedJob:
+    """The job of a step. It is made as one that is due later: nothing says yet when it comes to its
+    queue. Raises InvalidJob if it cannot be pushed, or if a middleware has vetoed it."""
+    payload = step.job.payload
+    taken = count_of_results(payload["args"])
+    need = need_of(home.bid, index, step.name, home.above, taken)
+    args = with_results(payload["args"], lambda found: marker(home.bid, found.names or ()))
+    job = {**payload, "args": args, KEY: with_needs(payload.get(KEY), {FLOW: need})}
+    made = _encoded(client, {**job, "at": now() + 60})
+    if made is not None and made.needs is not None and made.needs.expires_at is not None:
+        made = _encoded(client, job)  # the script that starts it stamps the moment
+    if made is None:
+        raise _vetoed(step)
+    return made
+
+
+def _vetoed(step: FlowStep) -> InvalidJob:
+    return InvalidJob(
+        f"step {shown(step.name)}: a middleware has vetoed its push, and a flow is pushed as a "
+        "whole or not at all"
+    )
+
+
+def _encoded(client: Client, job: Payload) -> EncodedJob | None:
+    return client._encoded(with_defaults(job))
+
+
+def pages(steps: Sequence[EncodedStep]) -> Iterator[list[EncodedStep]]:
+    """The steps, as many at a time as are sent in one call."""
+    page: list[EncodedStep] = []
+    size = 0
+    for each in steps:
+        if page and (len(page) == _AT_ONCE or size + each.size > _BYTES):
+            yield page
+            page, size = [], 0
+        page.append(each)
+        size += each.size
+    yield page

@@ -1,0 +1,209 @@
+"""A flow, as the app makes one. docs/internals.md, "The way of a flow"."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from secrets import token_urlsafe
+from typing import TYPE_CHECKING, Any
+
+from ..batches.batch import waits_for_commit
+from ..batches.block import block
+from ..batches.callbacks import checked, checked_ways, made_fields
+from ..client import transactions
+from ..default_client import adefault, default
+from ..errors import ForkqError, InvalidJob, ServerRefused, ServerUnavailable, shown
+from ..features.batch.parts import DEEPEST, EVENTS
+from ..features.flow.parts import OnFailure
+from ..store.loop.in_thread import in_thread
+from ..store.scripts import FLOW_PUSH
+from ..wire.payload import DEFAULT_QUEUE
+from ..wire.prepared import PreparedJob, StepResult, Steps
+from .encoding import EncodedStep, Home, encoded, firsts, pages
+from .graph import Graph, edges_of
+from .waiting import astep_result, refuse_deadlock, step_result
+
+if TYPE_CHECKING:
+    from ..batches.batch import Batch
+    from ..client import Client
+    from ..servers import Server
+    from ..store.scripts import Script
+
+
+class Flow:
+    """Steps that start once those before them have ended::
+
+        flow = forkq.Flow("report")
+        flow.add("download", download.s(url))
+        flow.add("resize", resize.s(flow.result("download"), 200), after=["download"])
+        flow.push()
+
+    ``steps``: a short form of the same, as in ``forkq.Flow("report", a.s(1) | b.s(2))``.
+    ``on_success``, ``on_finish``, ``on_death`` and ``ignore`` are those of a ``forkq.Batch``: a
+    flow is a batch whose members are its steps.
+    """
+
+    def __init__(
+        self,
+        name: str = "",
+        steps: Steps | None = None,
+        *,
+        on_success: PreparedJob | None = None,
+        on_finish: PreparedJob | None = None,
+        on_death: PreparedJob | None = None,
+        ignore: Sequence[str] = (),
+    ) -> None:
+        if not isinstance(name, str):
+            raise InvalidJob(f"Flow(): the name is {shown(name)}; pass a text, then the steps")
+        self.bid = token_urlsafe(10)
+        self.name = name
+        given = {"success": on_success, "finish": on_finish, "death": on_death}
+        self._callbacks = {event: checked(event, given[event]) for event in EVENTS}
+        self._ignore = checked_ways(ignore)
+        self._graph = Graph()
+        self._pushed: dict[str, EncodedStep] = {}
+        self._server: Server | None = None
+        if steps is not None:
+            self._graph.add_all(steps)
+
+    def __repr__(self) -> str:
+        return f"<forkq flow {self.bid} {self.name!r}>"
+
+    def add(
+        self,
+        name: str,
+        job: PreparedJob,
+        *,
+        after: Sequence[str] = (),
+        on_failure: OnFailure | Mapping[str, OnFailure] = "wait",
+    ) -> str:
+        """Adds a step, which starts once all steps called ``after`` have ended well. Returns its
+        name. ``on_failure`` says what happens if one of these ends badly: "wait" (a person may
+        retry it), "cancel" (this step ends as cancelled) or "run" (it starts all the same); by the
+        name of the step before, if not all of them mean the same.
+
+        Raises InvalidJob for a name that is taken, and for a job that can be no step."""
+        if self._pushed:
+            raise ForkqError(f"{self!r} was pushed: make a new flow")
+        self._graph.add(name, job, edges_of(name, after, on_failure))
+        return name
+
+    def result(self, name: str) -> Any:
+        """In the arguments of a step: what the step called ``name`` has returned, as JSON has it.
+        The child that runs the step reads it. None if that one has ended badly."""
+        return StepResult(name)
+
+    def push(self) -> str:
+        """Pushes all steps, or none: those start that come after no other one. Returns the id of
+        the flow (``bid``). After ServerUnavailable it may be called again: nothing starts twice.
+        Raises what a push raises, and InvalidJob for a circle and for a name that no step has."""
+        self._prepare(default())
+        self._send()
+        return self.bid
+
+    async def apush(self) -> str:
+        """``push``, awaited by an event loop."""
+        client = await adefault()
+        self._prepare(client)
+        if waits_for_commit():
+            self._send()
+        else:
+            await in_thread(self._send_all)
+        return self.bid
+
+    def get(self, name: str, timeout: float | None = None) -> Any:
+        """What the step called ``name`` has returned, as JSON has it, once it is done. Waits up to
+        ``timeout`` seconds for that. Raises what ``forkq.result`` raises."""
+        self._refuse_deadlock(name)
+        return step_result(self.bid, name, timeout)
+
+    async def aget(self, name: str, timeout: float | None = None) -> Any:
+        """``get``, awaited by an event loop."""
+        self._refuse_deadlock(name)
+        return await astep_result(self.bid, name, timeout)
+
+    def _refuse_deadlock(self, name: str) -> None:
+        refuse_deadlock(name, {each.queue for each in self._pushed.values()})
+
+    def _prepare(self, client: Client) -> None:
+        """Checks and encodes the flow, once: so what is sent again is the same. Raises
+        InvalidJob."""
+        if self._pushed:
+            return
+        if not self._graph.steps:
+            raise InvalidJob(f"{self!r} has no step: add one before it is pushed")
+        outer, above, via = block.get(), tuple[str, ...](), None
+        if outer is not None:
+            above, via = _within(outer)
+        steps = encoded(client, self._graph, Home(self.bid, above))
+        callbacks = [each for each in self._callbacks.values() if each is not None]
+        queues = {each.queue for each in steps.values()}
+        queues.update(each.payload.get("queue", DEFAULT_QUEUE) for each in callbacks)
+        self._server = _home_of(sorted(queues), None if outer is None else outer._server)
+        self._above, self._via = above, "" if via is None else via
+        place = (self.bid, above)
+        given = (self.name, self._callbacks, self._ignore)
+        fields = made_fields(client, place, *given, lambda queue: "")
+        self._fields = [*fields, "flow", len(steps)]
+        self._pushed = steps
+
+    def _send(self) -> None:
+        """Pushes the flow now, or with the pushes that wait for a commit."""
+        if waits_for_commit():
+            assert transactions.on_commit is not None
+            transactions.on_commit(self._send_all)
+        else:
+            self._send_all()
+
+    def _send_all(self) -> None:
+        left = [*pages(sorted(self._pushed.values(), key=lambda each: each.arguments[0]))]
+        for page in left:
+            is_last = page is left[-1]
+            total, first = (len(self._pushed), firsts(self._graph)) if is_last else ("", "")
+            self._run(total, first, page)
+
+    def _run(self, total: int | str, first: str, page: Sequence[EncodedStep]) -> None:
+        """Sends one part; each may be sent again after a lost reply. Raises ServerUnavailable."""
+        assert self._server is not None
+        keys = self._server.keys.of_flow(self.bid, self._above)
+        head = (1 + len(self._above), self._via, total, first, len(self._fields), *self._fields)
+        arguments = (*head, *chain.from_iterable(each.arguments for each in page))
+        run_again(self._server, FLOW_PUSH, keys, arguments)
+
+
+def _within(outer: Batch) -> tuple[tuple[str, ...], int | None]:
+    """The batches above a flow that is pushed in the block of this one, and the member that pushes
+    it. Raises InvalidJob if they are too many."""
+    above = (outer.bid, *outer._above)
+    if len(above) >= DEEPEST:
+        raise InvalidJob(f"batches may be nested {DEEPEST} deep; make this flow outside")
+    return above, outer._via
+
+
+def _home_of(queues: Sequence[str], outer: Server | None) -> Server:
+    """The server of a flow: that of these queues, and of ``outer``, the batch around it. Raises
+    InvalidJob if that is not one."""
+    servers = default().servers
+    if not servers.names:
+        return servers.default
+    home = outer
+    for queue in queues:
+        parts = servers.parts_of(queue)
+        home = home or parts[0]
+        if [part.name for part in parts] != [home.name]:
+            there = ", ".join(part.name for part in parts)
+            raise InvalidJob(
+                f"the flow is on the shard {home.name}, and the queue {queue!r} on {there}: all "
+                "steps and callbacks of a flow must be on one shard, and on no spread queue"
+            )
+    return home or servers.default
+
+
+def run_again(server: Server, script: Script, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
+    """The reply of a script that may be called again: if it is lost, it is."""
+    try:
+        return server.run(script, keys, arguments)
+    except ServerRefused:
+        raise
+    except ServerUnavailable:
+        return server.run(script, keys, arguments)
