@@ -460,8 +460,8 @@ MUTATIONS: Final = (
     Mutation("an end leaves the cursor", "redis.pcall('DEL', cursor)", "", worlds.CURSOR, "end"),
     Mutation(
         "a save does not ask whether the lease is there",
-        "if not before then return {} end",
-        "before = before or ''",
+        "if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return {} end",
+        "",
         worlds.CURSOR_LATE,
         "cursor_save",
     ),
