@@ -7,7 +7,7 @@ others. So if a process has a private step next, the explorer follows that one a
 Who uses which key is not declared: it is noted as the steps are found. If a step turns out to use a
 key that a private one was thought to have for itself, the search begins again with what it knows
 now. The argument that nothing is lost is in docs/decisions/028-exploring.md, and
-``test_reduction.py`` compares with searches that try everything.
+``test_worlds.py`` compares with searches that try everything.
 """
 
 from __future__ import annotations
