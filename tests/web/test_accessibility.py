@@ -41,6 +41,26 @@ axe.run({ resultTypes: ["violations"], ...rules })
   .then((found) => done(found.violations.filter(grave).map(told)))
   .catch((error) => done([String(error)]));
 """
+# Leaves two of elements that differ in texts and numbers only and stand side by side, such as the
+# rows of a table: axe would say the same of each, which takes it most of its time.
+TWO_OF_A_KIND = """
+disconnect();
+const kind = (element) => [
+  element.tagName, element.getAttribute("class"), ...element.getAttributeNames().sort(),
+  "(", ...[...element.children].map(kind), ")",
+].join(" ");
+for (const element of document.querySelectorAll("main *")) {
+  const [one, other] = [element.previousElementSibling,
+                        element.previousElementSibling?.previousElementSibling];
+  if (other && kind(element) === kind(one) && kind(one) === kind(other)) element.remove();
+}
+"""
+
+
+def too_wide(browser: Browser, where: str) -> list[str]:
+    """Whether the whole page is wider than the window."""
+    browser.find("main")
+    return [f"{where}: scrolls sideways"] * browser.scrolls_sideways()
 
 
 def findings(
@@ -54,8 +74,7 @@ def findings(
     if load:  # not as a script of the page: its policy allows none but ours
         browser.driver.execute_cdp_cmd("Runtime.evaluate", {"expression": AXE.read_text()})
     found = list(browser.driver.execute_async_script(CHECK, rules))
-    found += ["scrolls sideways"] * browser.scrolls_sideways()
-    return [f"{where}: {told}" for told in found]
+    return [*too_wide(browser, where), *(f"{where}: {told}" for told in found)]
 
 
 @pytest.mark.parametrize("dark", [LOOKS, pytest.param(ALL, marks=pytest.mark.slow)])
@@ -70,9 +89,13 @@ def test_each_page_fits_and_axe_finds_nothing_grave(
         forkq.api.Queue(LONG).pause()
         forkq.api.cron.add("nightly", "0 3 * * *", "Report")
     found = []
+    browser.look(PHONE, "dark")
     for path in PAGES:
-        browser.look(WIDE, "light")
         browser.open(path)
+        found += too_wide(browser, f"{path} on a phone")
+        browser.look(WIDE, "light")
+        found += too_wide(browser, path)
+        browser.run(TWO_OF_A_KIND)
         found += findings(browser, path)
         browser.look(PHONE, "dark")
         found += findings(browser, f"{path} in the dark", dark, load=False)
