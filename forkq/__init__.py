@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from . import middleware
 from .client import Client
 from .current_job import CurrentJob as JobContext
-from .current_job import current_job, lease_lost
+from .current_job import current_job, idempotency_key, lease_lost
 from .default_client import configure
 from .errors import (
     BatchFinished,
@@ -142,6 +142,7 @@ __all__ = [
     "cursors",
     "every",
     "group",
+    "idempotency_key",
     "is_alive",
     "is_leader",
     "job",

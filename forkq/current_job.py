@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any, Final, Literal, Protocol, TypeAlias, cast
 
-from .errors import ForkqError
+from .errors import ForkqError, shown
 from .wire.lease import Progress, UnitOfWork
 from .wire.payload import Payload
 from .wire.times import now
@@ -150,6 +150,21 @@ def current_job() -> CurrentJob:
     if found is None:
         raise ForkqError("current_job() was called outside of a running job")
     return found
+
+
+def idempotency_key(name: str) -> str:
+    """A key that is the same in each run of the job that this thread or task performs, after a
+    retry or a crash, too, and another one for each ``name`` and job. It has the form of a jid: a
+    job that is pushed with it and with ``once`` is pushed once, however often its pusher runs::
+
+        load.set({"jid": forkq.idempotency_key("load 7")}, once=True).perform_async(7)
+
+    Raises ForkqError outside of a job, and for a name that is no text."""
+    if type(name) is not str or not name:
+        raise ForkqError(f"idempotency_key takes a name, which is text, and not {shown(name)}")
+    from hashlib import sha256  # noqa: PLC0415 - what only pushes needs none of it
+
+    return sha256(f"{current_job().jid}\0{name}".encode()).hexdigest()[:24]
 
 
 def lease_lost() -> bool:

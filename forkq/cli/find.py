@@ -18,6 +18,7 @@ from ..api.find import Cancellation, entry_is_being_cancelled
 from ..api.life import crash_of
 from ..api.masks import published_names
 from ..errors import ForkqError, MalformedPayload, ServerUnavailable, nearest
+from ..screens.features.batches import batch_text
 from ..screens.features.locks import facts_of, lock_text, without_locks
 from ..screens.features.results import result_object, result_text
 from ..screens.jobs import TIMES, as_object
@@ -173,6 +174,7 @@ def _not_retried(reason: str) -> int:
 @click.command()
 @click.argument("jids", nargs=-1, metavar="[JID]...")
 @click.option("--class", "name", metavar="NAME", help="All jobs of a class that were made before.")
+@click.option("--batch", "bid", metavar="BATCH", help="All members of a batch.")
 @click.option(
     "--wait",
     type=Number(min=0),
@@ -193,6 +195,7 @@ def _not_retried(reason: str) -> int:
 def cancel(
     jids: tuple[str, ...],
     name: str | None,
+    bid: str | None,
     wait: float,
     wants_json: bool,
     force: bool,
@@ -205,13 +208,13 @@ def cancel(
     One that runs gets the exception forkq.Cancelled. To choose those that wait by a filter, use
     `forkq jobs cancel`, `forkq retries cancel` and `forkq scheduled cancel`.
     """
-    if jids and name is not None:
-        raise click.UsageError("pass jids or --class NAME, not both: a class is cancelled whole")
-    if not jids and name is None:
-        raise click.UsageError("pass the jids of jobs, or --class NAME")
-    if grace is not None and not force:
-        raise click.UsageError("--grace means nothing without --force, which kills the child")
+    _check_what(jids, name, bid, force=force, grace=grace)
     where = searched(configuration(**flags))
+    if bid is not None:
+        api.Batch(bid, where).cancel()
+        text = f"all members of {shown_name(bid)} are being cancelled"
+        echo(as_json({"batch": bid, "outcome": "pending"}) if wants_json else text)
+        return 0
     if name is not None:
         _cancel_class(name, where, force=force, grace=grace)
         text = f"all jobs of {shown_name(name)} that were made before now are being cancelled"
@@ -222,6 +225,23 @@ def cancel(
         text = f"{shown_name(jid)} {_cancellation_text(jid, outcome)}"
         echo(as_json({"jid": jid, "outcome": outcome}) if wants_json else text)
     return 0 if set(found.values()) <= {"removed", "asked"} else 1
+
+
+def _check_what(
+    jids: Sequence[str], name: str | None, bid: str | None, *, force: bool, grace: float | None
+) -> None:
+    """Raises UsageError unless one kind of jobs is named."""
+    if sum((bool(jids), name is not None, bid is not None)) > 1:
+        raise click.UsageError(
+            "pass jids, --class NAME or --batch BATCH, not two of them: a class, and a batch, is "
+            "cancelled whole"
+        )
+    if not jids and name is None and bid is None:
+        raise click.UsageError("pass the jids of jobs, --class NAME, or --batch BATCH")
+    if bid is not None and force:
+        raise click.UsageError("--force is for jobs and classes: a batch has no such mark")
+    if grace is not None and not force:
+        raise click.UsageError("--grace means nothing without --force, which kills the child")
 
 
 def _cancel_class(name: str, where: Server | Servers, *, force: bool, grace: float | None) -> None:
@@ -398,6 +418,8 @@ def _jobs_text(crash: Mapping[str, Any]) -> str:
 def _value_text(name: str, value: Any) -> str:
     if name == "ran_twice":
         return ran_twice_text(value)
+    if name == "batch":
+        return batch_text(value)
     if name == "progress":
         progress = Progress(**value)
         return f"{shown_name(progress_text(progress))} ({format_moment(progress.at)})"

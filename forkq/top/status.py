@@ -24,7 +24,7 @@ from .watcher import Away
 
 _NUMBERS: Final = {
     "/busy": "3", "/queue": "2", "/queues": "2", "/retries": "4", "/failures": "4", "/dead": "4",
-    "/scheduled": "6", "/cron": "6", "/locks": "2",
+    "/scheduled": "6", "/cron": "6", "/locks": "2", "/batches": "2",
 }  # fmt: skip
 
 

@@ -7,6 +7,7 @@ import json
 import re
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -847,3 +848,51 @@ def test_a_member_that_is_pushed_once_more_is_one_member(
             assert job.set({"jid": "7ff3cf34efff6d76635f23dd"}, once=True).perform_async(1)
     assert numbers(redis, batch.bid)[0] == 1
     assert redis.llen(QUEUE) == 1
+
+
+def test_a_job_names_its_batch_and_a_batch_is_cancelled_by_its_id(
+    environment: None, client: forkq.Client, redis: Redis, shell: Shell
+) -> None:
+    job = load()
+    with forkq.Batch(on_finish=report().s("x")) as batch:
+        jid = job.perform_async(1)
+    assert shell("find --json", jid) == 0
+    assert json.loads(shell.out)["batch"] == {"bid": batch.bid, "index": 0}
+    assert shell("find", jid) == 0
+    assert f"member 0 of {batch.bid}" in shell.out
+    assert shell("cancel --batch", batch.bid) == 0
+    assert shell.out == f"all members of {batch.bid} are being cancelled\n"
+    assert fields(redis, batch.bid)["state"] == "cancelled"
+    assert shell("cancel --batch", batch.bid, jid) == 2
+    assert shell("cancel --force --batch", batch.bid) == 2
+
+
+def test_a_member_that_runs_twice_pushes_its_members_once(
+    client: forkq.Client, redis: Redis, redis_server: Server
+) -> None:
+    def perform() -> None:
+        ran.append("run")
+        keys.append([forkq.idempotency_key(name) for name in ("a", "b")])
+        with forkq.Batch.current():
+            for key in keys[-1]:
+                job.set({"jid": key}, once=True).perform_async(1)
+        if ran.count("run") == 1:
+            raise ValueError
+
+    keys: list[list[str]] = []
+    job = load()
+    more = forkq.job(name="More", retry=1, retry_in=lambda *_: timedelta(0))(perform)
+    with forkq.Batch(**all_three()) as batch:
+        more.perform_async()
+    work(redis, redis_server.url, until=lambda: "success" in ran)
+    assert keys[0] == keys[1]
+    assert len({*keys[0]}) == 2
+    assert all(re.fullmatch("[0-9a-f]{24}", key) for key in keys[0])
+    assert numbers(redis, batch.bid) == (3, 3, 0, 0)
+
+
+def test_an_idempotency_key_belongs_to_a_job_and_a_name() -> None:
+    with pytest.raises(forkq.ForkqError, match="outside of a running job"):
+        forkq.idempotency_key("a")
+    with pytest.raises(forkq.ForkqError, match="takes a name"):
+        forkq.idempotency_key("")

@@ -140,7 +140,7 @@ client.push({"class": "HardJob", "args": [1], "queue": "ruby"})  # a job of anot
         "Inside a running job",
         (
             *("forkq.current_job", "forkq.lease_lost", "forkq.stopping", "forkq.is_leader"),
-            *("CurrentJob", "Progress"),
+            *("forkq.idempotency_key", "CurrentJob", "Progress"),
         ),
         """\
 import forkq

@@ -14,6 +14,7 @@ from typing import Any, Final
 from redis import Redis
 
 import forkq
+from tests.web.scenario import add_batch
 
 MILLION: Final = 1_000_000
 MANY: Final = 1_000  # queues, and processes
@@ -47,6 +48,7 @@ def at_scale(redis: Redis, many: int = MANY) -> None:
     _processes(redis, now, many)
     _sets(redis, now)
     _figures(redis)
+    add_batch(redis, "scalebatch", LONG, 987_654_321_012, "broken")
 
 
 def _queues(redis: Redis, now: float, many: int) -> None:

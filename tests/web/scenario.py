@@ -45,10 +45,32 @@ def shop(redis: Redis) -> None:
         for at, pid in enumerate(pids):
             _process(redis, host, pid, busy=(5, 3, 4)[at])
     _failed(redis)
+    add_batch(redis, "shopbatch", "Invoices of April", 12, "open")
     redis.set("forkq:leader", "web-1:312:f00")
     client = default_client.default()
     with client.connection() as connection:
         mark(connection, client.keys, "4f21aae Thumbnails without copies", time.time() - 22 * 60)
+
+
+def add_batch(redis: Redis, bid: str, name: str, members: int, state: str) -> None:
+    """A batch with dead and failing members, within another one."""
+    now = time.time()
+    facts: dict[Any, Any] = {
+        "name": name,
+        "state": state,
+        "at": now - 7200,
+        "pushed_at": now - 7000,
+        "fired_d": now,
+        "total": members,
+        "done": members // 2,
+        "dead": 2,
+        "other": 1,
+        **{f"{kind}:{n}": f"{n:024x}" for kind in ("dead", "failing") for n in range(2)},
+    }
+    above = f"{bid}-above"
+    redis.hset(f"forkq:batch:{bid}", mapping={**facts, "parent": above})
+    redis.hset(f"forkq:batch:{above}", mapping={**facts, "child:0": f"forkq:batch:{bid}"})
+    redis.zadd("forkq:batches", {f"forkq:batch:{one}": now for one in (bid, above)})
 
 
 def _push(redis: Redis, queue: str, number: int, waits: float) -> None:

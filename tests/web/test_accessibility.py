@@ -25,6 +25,7 @@ PAGES = (
     "/", "/queues", "/queue?name=mail", f"/queue?{urlencode({'name': LONG})}", "/busy", "/failures",
     "/retries", "/retries?job=Nope", "/scheduled", "/dead", "/job?jid=dead-2", "/job-metrics",
     "/job-metrics?job=Thumbnail", "/cron", "/cron/job?name=nightly", "/limits", "/locks", "/search",
+    "/batches", "/batch?bid=shopbatch",
     "/search?q=Mail", "/nothing",
 )  # fmt: skip
 # The rules of axe about what another scheme or size can change: the elements stay the same.

@@ -29,6 +29,8 @@ PAGES = (
     f"/job-metrics?{urlencode({'job': CLASS})}",
     "/limits",
     "/locks",
+    "/batches",
+    "/batch?bid=scalebatch",
 )
 
 

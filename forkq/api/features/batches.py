@@ -140,6 +140,12 @@ class BatchEntry:
         return found
 
 
+def batch_reports(bids: Sequence[str], server: Server) -> list[BatchReport]:
+    """Reads these batches of one server, and leaves out those that are gone. Raises
+    ServerUnavailable."""
+    return _read(server, bids)
+
+
 def batches(where: Server | Iterable[Server] | None = None) -> list[BatchReport]:
     """All batches, the one that changed last first: of each server the latest 10,000. Raises
     ServerUnavailable."""

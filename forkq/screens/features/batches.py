@@ -1,14 +1,37 @@
-"""Batches: as a table, and one of them in words."""
+"""Batches: as a table, one of them in words, and what can be done with one."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Any, Final
+from urllib.parse import urlencode
 
-from ...api import BatchReport
-from ...units import format_count, format_duration, plural
-from ..table import COMMAND, Cell, Column, Empty, Moment, Phrase, Sheet, Tone
+from ...api import Batch, BatchReport, JobEntry, Server
+from ...features.batch.parts import place_in
+from ...units import format_count, format_duration, format_moment, plural
+from ...wire.marks import KEY, needs_in
+from ..plans import ActionDone, Plan
+from ..table import (
+    BROWSER,
+    COMMAND,
+    LIVE,
+    Cell,
+    Column,
+    Empty,
+    Moment,
+    PageLink,
+    Phrase,
+    Share,
+    Sheet,
+    Tone,
+)
+from ..texts import name as shown
 
+PATH: Final = "/batches"
+PATH_OF_ONE: Final = "/batch"
+CANCEL: Final = "cancel batch"
+SEAL: Final = "seal batch"
+_EVENTS: Final = {"d": "on_death", "f": "on_finish", "s": "on_success"}
 _TONES: Final[dict[str, Tone]] = {"broken": "bad", "succeeded": "good"}
 
 
@@ -27,6 +50,17 @@ def _count(name: str, title: str) -> Column[BatchReport]:
     return Column(name, title, cell, align="right")
 
 
+def _batch(batch: BatchReport) -> Cell:
+    link = PageLink(PATH_OF_ONE, {"bid": batch.bid})
+    return Phrase(batch.name or batch.bid, link=link), Phrase(batch.bid, kind="copy")
+
+
+def _progress(batch: BatchReport) -> Cell:
+    ended = batch.total - batch.waiting
+    label = f"{ended:,} of {plural(batch.total, 'member')} ended"
+    return (Share(ended, batch.total, label, "bad" if batch.dead else ""),) if batch.total else ()
+
+
 def as_object(batch: BatchReport) -> dict[str, Any]:
     """A batch as programs get it."""
     return {**dataclasses.asdict(batch), "waiting": batch.waiting}
@@ -36,13 +70,15 @@ BATCHES: Final[Sheet[BatchReport]] = Sheet(
     "Batches",
     (
         Column("bid", "Batch", lambda b: (Phrase(b.bid, kind="id"),), whole=True, on=COMMAND),
-        Column("name", "Name", lambda b: (Phrase(b.name),) if b.name else (), least=12),
+        Column("name", "Name", lambda b: (Phrase(b.name),) if b.name else (), on=COMMAND),
+        Column("batch", "Batch", _batch, least=12, on=LIVE),
         Column("state", "State", _state),
         _count("total", "Members"),
         _count("waiting", "Waiting"),
         _count("done", "Done"),
         _count("dead", "Dead"),
         _count("otherwise", "Otherwise"),
+        Column("progress", "Ended", _progress, on=BROWSER),
         Column("made_at", "Made", lambda b: (Moment(b.made_at),)),
     ),
     lambda batch: f"{batch.shard} {batch.bid}",
@@ -52,14 +88,16 @@ BATCHES: Final[Sheet[BatchReport]] = Sheet(
         "there is no batch",
     ),
     facts=as_object,
-    words=lambda batch: (batch.bid, batch.name),
+    words=lambda batch: (batch.bid, batch.name, batch.state),
+    label=lambda batch: batch.name or batch.bid,
+    heading="batch",
     command="forkq batches",
 )
 
 
 def told(batch: BatchReport) -> list[str]:
     """What a person should know of a batch beside its numbers, and what to do about it."""
-    said = [f"{event}: its time has come" for event in batch.fired]
+    said = [f"the time of on_{event} came {format_moment(at)}" for event, at in batch.fired.items()]
     if batch.state == "broken":
         said.append(
             "its block has raised an error, and nothing ends it by itself: "
@@ -77,3 +115,65 @@ def told(batch: BatchReport) -> list[str]:
         said.append(f"{plural(batch.dead, 'member')} died: {again}")
     lists = (("failing", batch.failing), ("dead", batch.dead_jids), ("within it", batch.children))
     return [*said, *(f"{title}: {' '.join(names)}" for title, names in lists if names)]
+
+
+def seal(server: Server, bid: str) -> Plan:
+    """The plan that ends the block of a batch."""
+
+    def do() -> ActionDone:
+        Batch(bid, server).seal()
+        return ActionDone(f"{shown(bid)} takes no more members.")
+
+    says = f"Seal the batch {shown(bid)}?"
+    details = ("What was pushed is all that there is. Its callbacks come when that has ended.",)
+    return Plan(says, do, "Seal", path_of(bid), details=details, danger=True)
+
+
+def cancel(server: Server, bid: str) -> Plan:
+    """The plan that cancels a batch."""
+    report = Batch(bid, server).report()
+
+    def do() -> ActionDone:
+        Batch(bid, server).cancel()
+        return ActionDone(f"{shown(bid)} is cancelled: its members end.", count=report.waiting)
+
+    says = (
+        f"Cancel the batch {shown(bid)}, and {plural(report.waiting, 'member')} that did not end?"
+    )
+    details = ("Batches within it are cancelled, too. What runs gets forkq.Cancelled.",)
+    return Plan(says, do, "Cancel", path_of(bid), details=details, danger=True)
+
+
+def retry(server: Server, bid: str) -> Plan:
+    """The plan that sends the dead members of a batch to their queues."""
+    report = Batch(bid, server).report()
+
+    def do() -> ActionDone:
+        done = Batch(bid, server).retry_dead().done
+        return ActionDone(f"{plural(done, 'job')} retried.", count=done)
+
+    says = f"Retry {plural(report.dead, 'dead member')} of the batch {shown(bid)} now?"
+    return Plan(says, do, "Retry", path_of(bid))
+
+
+def path_of(bid: str) -> str:
+    """The page of a batch in the web UI."""
+    return f"{PATH_OF_ONE}?{urlencode({'bid': bid})}"
+
+
+def batch_of(entry: JobEntry) -> dict[str, Any] | None:
+    """The batch of a job, as programs get it; None if it is in none."""
+    place = place_in(needs_in(entry.job.get(KEY)))
+    if place is None:
+        return None
+    known = (
+        {"bid": place.bid} if place.member is None else {"bid": place.bid, "index": place.member}
+    )
+    return known | ({"callback": _EVENTS[place.letter]} if place.letter else {})
+
+
+def batch_text(found: dict[str, Any]) -> str:
+    """The batch of a job in words. ``found`` is what ``batch_of`` has returned."""
+    if "callback" in found:
+        return f"{found['callback']} of {shown(found['bid'])}"
+    return f"member {found['index']} of {shown(found['bid'])}"

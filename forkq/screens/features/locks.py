@@ -26,6 +26,7 @@ from ..table import (
     tag,
 )
 from ..texts import name as shown
+from .batches import batch_of
 
 PATH: Final = "/locks"
 ACTION: Final = "free locks"
@@ -154,9 +155,12 @@ def freed(locks: Sequence[UniqueLock]) -> Plan:
 
 
 def facts_of(entry: JobEntry) -> dict[str, Any]:
-    """What programs get of a job's features: when it expires, and its lock. Asks Redis for that."""
+    """What programs get of a job's features: when it expires, its batch, and its lock. Asks Redis
+    for the last."""
     expiry, lock = expiry_of(entry), lock_of(entry)
     found: dict[str, Any] = {} if expiry is None else {"expires_at": expiry}
+    if (batch := batch_of(entry)) is not None:
+        found["batch"] = batch
     if lock is not None:
         found["lock"] = {"digest": lock.digest, "jid": lock.jid or None, "until": lock.until}
         if lock.due is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ..content import Page
+from .batches import BatchesPage
 from .busy import BusyPage
 from .dashboard import DashboardPage
 from .failures import FailuresPage
@@ -16,7 +17,7 @@ from .queues import QueuesPage
 
 PAGES: Final[tuple[type[Page], ...]] = (
     DashboardPage, QueuesPage, BusyPage, FailuresPage, RetriesPage, ScheduledPage, DeadPage,
-    MetricsPage, PeriodicPage, LocksPage,
+    MetricsPage, PeriodicPage, LocksPage, BatchesPage,
 )  # fmt: skip
 TABS: Final = tuple(page for page in PAGES if page.tab)
 

@@ -52,6 +52,7 @@ def job(visit: Visit) -> View:
         "payload": payload_text(entry),
         "expires_at": features.get("expires_at"),
         "lock": lock_text(features["lock"], entry.jid) if "lock" in features else "",
+        "batch": features.get("batch"),
     }
     return View("job.html", values)
 

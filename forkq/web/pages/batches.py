@@ -1,0 +1,57 @@
+"""Batches: how far each has come; and one of them, what keeps it, and what can be done with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from ... import api
+from ...api.features.batches import batch_reports
+from ...errors import ForkqError, ServerUnavailable
+from ...screens.features import batches as screen
+from ...screens.features.batches import BATCHES, CANCEL, PATH, PATH_OF_ONE, SEAL, told
+from ...screens.plans import Plan
+from ..refused import PageRefused
+from ..routing import NavItem, action, page
+from ..visit import View, Visit
+
+ORDER: Final = 72
+NAV: Final = NavItem("Batches", PATH, "t")
+_MOST: Final = 100  # rows of a page
+_FEW: Final = 25  # jobs that a page names
+
+
+def batches(visit: Visit) -> View:
+    wanted = visit.query("q")
+    found = BATCHES.chosen(api.batches(visit.server), wanted)
+    left_out = max(0, len(found) - _MOST)
+    values = {"table": BATCHES.table("web", found[:_MOST], left_out), "wanted": wanted}
+    return View("batches.html", values)
+
+
+def batch(visit: Visit) -> View:
+    bid = visit.query("bid")
+    try:
+        report = api.Batch(bid, visit.server).report()
+    except ServerUnavailable:
+        raise
+    except ForkqError as error:
+        raise PageRefused(404, "There is no such batch.", str(error)) from None
+    within = batch_reports(report.children[:_MOST], visit.server)
+    table = BATCHES.table("web", within, max(0, len(report.children) - len(within)))
+    values = {"batch": report, "told": told(report), "within": table, "few": _FEW}
+    return View("batch.html", values)
+
+
+def _of_batch(act: Callable[[api.Server, str], Plan]) -> Callable[[Visit], Plan]:
+    """Makes an action on the batch that the form names."""
+    return lambda visit: act(visit.server, visit.form.get("bid"))
+
+
+ROUTES: Final = [
+    page(PATH, batches),
+    page(PATH_OF_ONE, batch),
+    action(f"{PATH_OF_ONE}/seal", SEAL, _of_batch(screen.seal)),
+    action(f"{PATH_OF_ONE}/cancel", CANCEL, _of_batch(screen.cancel)),
+    action(f"{PATH_OF_ONE}/retry", "retry jobs", _of_batch(screen.retry)),
+]
