@@ -22,7 +22,7 @@ from ..runtime.log import LogOnce
 from ..runtime.stack_dump import TaskStack, calls_in
 from ..wire.lease import Blocking
 from .job_task import JobTask, running_task
-from .loop_watch import LoopWatch, Step, Steps, name_of, step_in
+from .loop_watch import Blocks, LoopWatch, Step, Steps, name_of, step_in
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -52,8 +52,8 @@ class Loop(Protocol):
 
 class EventLoop:
     """Starts at the first call. ``cells``: the sequence of the unit whose step the loop does now
-    (0: none), and when that has begun. ``watched``: a thread looks for steps that block the loop.
-    Thread-safe."""
+    (0: none), and when that has begun. ``blocks``: which steps have blocked the loop.
+    ``watched``: a thread looks for them. Thread-safe."""
 
     def __init__(self, log: FilteringBoundLogger, *, watched: bool = True) -> None:
         self.cells: StepCells = [0, 0]
@@ -69,6 +69,7 @@ class EventLoop:
         self._has_jobs = threading.Event()
         self._is_watched = watched
         self._watch: LoopWatch | None = None
+        self.blocks = Blocks()
 
     def note_in(self, table: DeadlineTable) -> None:
         """Has the loop, which has not started yet, note its steps where the master reads them."""
@@ -87,7 +88,7 @@ class EventLoop:
     @property
     def blocking(self) -> Blocking | None:
         """The job that blocks the loop now."""
-        return None if self._watch is None else self._watch.blocking
+        return self.blocks.now
 
     def begin(self, task: JobTask) -> None:
         """Begins a job's coroutine, in a copy of the caller's context. Raises RuntimeError if the
@@ -110,6 +111,7 @@ class EventLoop:
         with self._lock:
             loop = self._started()
             self._calls[key] = function
+            self._has_jobs.set()  # perhaps: if the loop is blocked, the watch is to see it
             loop.call_soon_threadsafe(self._call, key)
 
     def start(self, function: Callable[[], Awaitable[object]]) -> Future[BaseException | None]:
@@ -217,7 +219,8 @@ class EventLoop:
         if not self._is_watched:
             return
         thread = threading.get_ident()
-        watch = LoopWatch(self.cells, thread, self._has_jobs, self._tasks, self._log)
+        of_loop = (self.cells, thread, self._has_jobs, self._tasks)
+        watch = LoopWatch(*of_loop, self._log, self.blocks, self.call)
         try:
             watch.start()
         except RuntimeError as error:
@@ -274,6 +277,12 @@ class LoopState:
     def name_of(self, sequence: int) -> tuple[str, str]:
         """The class and the jid of the job with that number."""
         return name_of(sequence, self._loop.tasks)
+
+    def kept(self, sequence: int, since: float) -> float:
+        """For how many seconds since then steps of other jobs have kept the job with that number
+        from going on. 0 if it does not run in the loop."""
+        kept = self._loop.blocks.kept(sequence, since)
+        return kept if kept and self.runs(sequence) else 0.0
 
     def runs(self, sequence: int) -> bool:
         """Whether the job with that number runs in the loop."""

@@ -6,14 +6,20 @@ The thread reads what is noted, so steps cost nothing more. It sleeps while no j
 
 from __future__ import annotations
 
+import asyncio.base_events
+import asyncio.events
+import selectors
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Iterable
 from contextlib import suppress
+from functools import partial
 from time import monotonic_ns
+from traceback import StackSummary
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from ..runtime.app_frames import is_apps
+from ..runtime.app_frames import is_apps, is_own
 from ..runtime.assignment import exit_job_fork, is_job_fork
 from ..runtime.deadlines import StepCells
 from ..runtime.stack_dump import calls_in, in_app
@@ -30,6 +36,13 @@ _LATER: Final = 0.002
 _LOG_EVERY: Final = 60.0
 _MOST_PLACES: Final = 1000
 _BLOCKS: Final = "a job blocks the event loop: the other coroutines of this child wait"
+_CALLBACK_BLOCKS: Final = (
+    "a callback of no job blocks the event loop: the coroutines of this child wait"
+)
+# Where asyncio waits, and calls callbacks; uvloop does so without a frame of Python.
+_DRIVING: Final = (asyncio.base_events.__file__, asyncio.events.__file__, selectors.__file__)
+# How many steps that have blocked the loop are remembered.
+_MOST_BLOCKS: Final = 1000
 
 
 class Step(NamedTuple):
@@ -63,42 +76,22 @@ class StepsOf(Protocol):
     def name(self) -> tuple[str, str]:
         """The class and the jid of the job."""
 
-    def end_before_it_began(self) -> None:
-        """Ends the job: its task is cancelled before its first step. Later it changes nothing."""
-
 
 class Steps(Coroutine[Any, Any, Any]):
-    """A coroutine of a job, which notes at each step in ``cells`` whose step it is, and when it
-    begins. All else it leaves to the coroutine, so that tools see that one."""
+    """The coroutine of a task that a job has started. Each step notes in ``cells`` whose it is, and
+    when it begins. All else this leaves to the coroutine, so that tools see that one."""
 
-    __slots__ = ("_cells", "_coroutine", "_job", "_send")
+    __slots__ = ("_cells", "_coroutine", "_job")
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any], job: StepsOf, cells: StepCells) -> None:
         self._coroutine = coroutine
-        self._send = coroutine.send
         self._job = job
         self._cells = cells
 
     def send(self, value: Any, /) -> Any:
-        # As ``_step``, in one call: each step of each coroutine comes through here.
-        cells = self._cells
-        before = cells[0]  # not 0 where one step begins a task eagerly
-        cells[1] = monotonic_ns()
-        cells[0] = self._job.sequence
-        error: BaseException | None = None
-        try:
-            return self._send(value)
-        except BaseException as raised:
-            error = raised
-            raise
-        finally:
-            cells[0] = before
-            if is_job_fork():
-                _end_fork(error)
-            del error
+        return self._step(self._coroutine.send, value)
 
     def throw(self, *error: Any) -> Any:
-        self._job.end_before_it_began()
         return self._step(self._coroutine.throw, *error)
 
     def close(self) -> None:
@@ -134,14 +127,47 @@ def _end_fork(error: BaseException | None) -> None:
     exit_job_fork(None if isinstance(error, StopIteration) else error)
 
 
+def _in_callback(calls: StackSummary) -> StackSummary:
+    """The calls of a callback, which comes first, among all ``calls`` of the loop's thread; none if
+    the loop waits."""
+    files = [call.filename for call in calls]
+    own = [number for number, file in enumerate(files) if is_own(file)]
+    first = own[0] if own else len(files)  # where the thread of the loop has it run
+    while first < len(files) and (first == own[0] or files[first] in _DRIVING):
+        first += 1
+    return StackSummary.from_list(calls[first:])
+
+
 def name_of(sequence: int, jobs: Iterable[StepsOf]) -> tuple[str, str]:
     """The class and the jid of the job with that number; "?" if it has just ended."""
     return next((job.name for job in jobs if job.sequence == sequence), ("?", "?"))
 
 
+class Blocks:
+    """The steps that have blocked the loop, as the watch has seen them. ``now``: the job whose step
+    does. Thread-safe: the watch notes, others ask."""
+
+    def __init__(self) -> None:
+        self.now: Blocking | None = None
+        self._steps: deque[tuple[Step, float]] = deque(maxlen=_MOST_BLOCKS)
+
+    def note(self, step: Step, until: float) -> None:
+        """Notes that ``step`` has lasted until then (monotonic), at least."""
+        if self._steps and self._steps[-1][0] == step:
+            self._steps[-1] = (step, until)
+        else:
+            self._steps.append((step, until))
+
+    def kept(self, sequence: int, since: float) -> float:
+        """For how many seconds since then steps of other jobs than that one blocked the loop."""
+        ends = ((step, until) for step, until in self._steps.copy() if step.sequence != sequence)
+        return sum(max(0.0, until - max(step.begun, since)) for step, until in ends)
+
+
 class LoopWatch:
     """``cells``: where the loop notes its steps; ``thread``: that of the loop; ``jobs``: those that
-    run in it. The loop sets ``has_jobs`` when one begins."""
+    run in it. The loop sets ``has_jobs`` when one begins. ``call`` has the loop call a function,
+    which shows that no callback blocks it. What blocks it is noted in ``blocks``."""
 
     def __init__(
         self,
@@ -150,7 +176,14 @@ class LoopWatch:
         has_jobs: threading.Event,
         jobs: Collection[StepsOf],
         log: FilteringBoundLogger,
+        blocks: Blocks,
+        call: Callable[[Callable[[], object]], object],
     ) -> None:
+        self._blocks = blocks
+        self._call = call
+        self._question = self._answered = 0  # the number of the last one
+        self._asked_at = 0.0
+        self._steps_then = 0  # what the cells said of the last step
         self._cells = cells
         self._loop_thread = thread
         self._has_jobs = has_jobs
@@ -159,7 +192,6 @@ class LoopWatch:
         self._is_over = threading.Event()
         self._logged: dict[tuple[str, str], float] = {}  # when, by place
         self._told: Step | None = None  # the step that is logged, and lasts
-        self.blocking: Blocking | None = None
         self._thread = threading.Thread(target=self._run, name="loop-watch", daemon=True)
 
     def start(self) -> None:
@@ -177,7 +209,7 @@ class LoopWatch:
 
     def _run(self) -> None:
         while not self._is_over.wait(self._pause()):
-            if not self._jobs and self._told is None:
+            if not self._jobs and self._told is None and self._question == self._answered:
                 self._has_jobs.clear()
                 if self._jobs or self._is_over.is_set():  # since then
                     self._has_jobs.set()
@@ -197,8 +229,10 @@ class LoopWatch:
         again: when the step that it sees will have lasted for too long."""
         now, step = time.monotonic(), step_in(self._cells)
         if self._told is not None and step != self._told:
-            self._told = self.blocking = None
+            self._blocks.note(self._told, now)
+            self._told = self._blocks.now = None
         if step is None:
+            self._look_at_callbacks(now)
             return TOO_LONG
         if step.took(now) < TOO_LONG:
             return TOO_LONG + _LATER - step.took(now)
@@ -214,11 +248,37 @@ class LoopWatch:
         last = next((call for call in reversed(calls) if is_apps(call.filename)), calls[-1])
         if self._told is None:
             place = f"{last.name} ({last.filename}:{last.lineno})"
-            self.blocking = Blocking(step.sequence, *name, place, epoch() - step.took(now))
+            self._blocks.now = Blocking(step.sequence, *name, place, epoch() - step.took(now))
         self._told = step
+        self._blocks.note(step, now)
         if self._may_log((last.filename, last.name), now):
             known = {"class": name[0], "jid": name[1], "seconds": round(step.took(now), 3)}
             self._log.warning(_BLOCKS, **known, stack=in_app(calls))
+
+    def _look_at_callbacks(self, now: float) -> None:
+        """Logs what the loop calls, if it has answered no question for too long, and no job has
+        done a step since that."""
+        if self._question == self._answered:
+            self._question += 1
+            self._asked_at, self._steps_then = now, self._cells[1]
+            self._call(partial(self._answer, self._question))
+        elif self._steps_then != self._cells[1]:  # it goes on, with very many tasks
+            self._asked_at, self._steps_then = now, self._cells[1]
+        elif now - self._asked_at >= TOO_LONG:
+            self._tell_of_callback(now)
+
+    def _answer(self, question: int) -> None:
+        self._answered = question
+
+    def _tell_of_callback(self, now: float) -> None:
+        calls = _in_callback(calls_in(self._loop_thread))
+        if not calls or is_own(calls[0].filename) or self._question == self._answered:
+            return
+        called = calls[0]
+        if self._may_log((called.filename, called.name), now):
+            known = {"function": f"{called.name} ({called.filename}:{called.lineno})"}
+            seconds = round(now - self._asked_at, 3)
+            self._log.warning(_CALLBACK_BLOCKS, **known, seconds=seconds, stack=in_app(calls))
 
     def _may_log(self, place: tuple[str, str], now: float) -> bool:
         """Notes that the place is logged now, unless it was within a minute."""

@@ -235,13 +235,30 @@ class TimeLimits:
                 self._running.discard(timed)
 
     def _expire(self, timed: TimedJob) -> None:
-        timed.region.expire(timed)
+        if not self._is_put_off(timed, self._expire, timed.timeout):
+            timed.region.expire(timed)
+
+    def _is_put_off(
+        self, timed: TimedJob, step: Callable[[TimedJob], None], seconds: float
+    ) -> bool:
+        """Whether a step is not due yet, since steps of other jobs have kept the coroutine from
+        going on: for so long it did not run. Then the step has a later time."""
+        unit = timed.run.unit
+        kept = 0.0 if self._loop is None else self._loop.kept(unit.sequence, unit.taken)
+        due = unit.taken + seconds + kept
+        if not kept or due <= monotonic():
+            return False
+        timed.put_off(step, due)
+        return True
 
     def _tell_master(self, timed: TimedJob) -> None:
         """Logs where the job hangs, and notes that for the master, which ends this child soon."""
-        timed.told = True
         least = min(_TO_BLAME, timed.hard_timeout / 2 or _TO_BLAME)
-        if blocker := self._blocker(timed, least):
+        blocker = self._blocker(timed, least)
+        if not blocker and timed.run not in self._forced and self._put_off_for_master(timed):
+            return
+        timed.told = True
+        if blocker:
             self._blame(timed, blocker)
             return
         calls = self._calls(timed.run)
@@ -250,6 +267,16 @@ class TimeLimits:
         if self._table is not None and timed.place >= 0:
             blocks = self._blocks(timed.run.unit.sequence)
             self._table.tell(timed.place, innermost(calls), blocks=blocks)
+
+    def _put_off_for_master(self, timed: TimedJob) -> bool:
+        """Whether the hard limit of a job is not due yet. Then the master reads the later time."""
+        if not self._is_put_off(timed, self._tell_master, timed.hard_timeout):
+            return False
+        if self._table is not None and timed.place >= 0:
+            self._table.clear(timed.place)
+            limit = max(at for at, step in timed.steps if step == self._tell_master)
+            timed.place = self._table.add(limit, timed.run.unit.sequence)
+        return True
 
     def _blocks(self, sequence: int) -> bool:
         step = None if self._loop is None else self._loop.step
@@ -275,6 +302,8 @@ class TimeLimits:
 
     def _warn(self, timed: TimedJob) -> None:
         if not timed.raised:  # the stop has interrupted it before
+            return
+        if self._is_put_off(timed, self._warn, timed.timeout + _CLEANUP):
             return
         if self._blocker(timed, TOO_LONG):  # it cannot hear of its TimeLimit
             timed.put_off(self._warn, monotonic() + _AGAIN)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from forkq.child.event_loop import EventLoop
-from forkq.child.loop_watch import TOO_LONG, LoopWatch, step_in
+from forkq.child.loop_watch import TOO_LONG, Blocks, LoopWatch, Step, step_in
 from tests.support.recorded_log import RecordedLog
 from tests.support.waiting import PATIENCE, wait_until
 from tests.unit.child.test_event_loop import Started, log, loop, run
@@ -152,13 +152,68 @@ def test_it_looks_again_when_the_step_will_have_lasted_for_too_long(
 ) -> None:
     cells = [7, time.monotonic_ns() - int(age * 1e9)]
     thread = threading.get_ident()
-    watch = LoopWatch(cells, thread, threading.Event(), [], log)
+    blocks = Blocks()
+    watch = LoopWatch(cells, thread, threading.Event(), [], log, blocks, lambda call: call())
     pause = watch.look()
     assert pause <= TOO_LONG + 0.01
     assert bool(lines(log)) is is_told
     cells[0] = 0
     assert watch.look() == TOO_LONG
-    assert watch.blocking is None
+    assert blocks.now is None
+    assert (blocks.kept(8, 0.0) >= TOO_LONG) is is_told, "so long all other jobs have waited"
+    assert blocks.kept(7, 0.0) == 0.0
+
+
+def test_only_what_others_have_blocked_since_then_has_kept_a_job() -> None:
+    blocks, step = Blocks(), Step(7, 10.0)
+    for until in (10.5, 11.0, 12.0):  # as the watch sees it
+        blocks.note(step, until)
+    blocks.note(Step(8, 13.0), 14.0)
+    assert [blocks.kept(*of) for of in ((1, 0.0), (1, 11.5), (7, 0.0), (8, 0.0), (1, 20.0))] == [
+        *(3.0, 1.5, 1.0, 2.0, 0.0)
+    ]
+
+
+CALLBACK = "a callback of no job blocks the event loop: the coroutines of this child wait"
+
+
+def reads_the_feed(log: RecordedLog) -> None:
+    blocks_until(lambda: CALLBACK in log.events())
+
+
+async def polls_the_feed(log: RecordedLog) -> None:
+    reads_the_feed(log)
+
+
+@pytest.mark.parametrize("kind", ["a callback", "a task"])
+def test_a_callback_that_belongs_to_no_job_is_named_by_its_function(
+    loop: EventLoop, log: RecordedLog, kind: str
+) -> None:
+    """A job runs, and waits. What blocks the loop was begun by a handler of startup."""
+    gate, left = threading.Event(), list[object]()
+
+    async def waits() -> None:
+        while not gate.is_set():
+            await asyncio.sleep(0.001)
+
+    async def hook() -> None:
+        running = asyncio.get_running_loop()
+        if kind == "a task":
+            left.append(asyncio.create_task(polls_the_feed(log)))
+        else:
+            running.call_soon(reads_the_feed, log)
+
+    job = Started(loop, waits)
+    loop.run(hook)
+    gate.set()
+    assert job.end().error is None
+    [values] = [values for _, event, values in log.lines if event == CALLBACK]
+    name = "polls_the_feed" if kind == "a task" else "reads_the_feed"
+    assert values["function"].startswith(f"{name} (")
+    assert values["seconds"] >= TOO_LONG
+    assert "in reads_the_feed" in values["stack"]
+    assert "jid" not in values
+    assert lines(log) == []
 
 
 def test_it_sleeps_while_no_job_runs(loop: EventLoop) -> None:
