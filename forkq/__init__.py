@@ -75,10 +75,12 @@ if TYPE_CHECKING:
     from . import api, cursors
     from .api import Queue, cancel, is_alive
     from .batches.batch import Batch
+    from .features.steps.parts import Signal
     from .flows.flow import Flow
     from .iterable import IterableJob
     from .results.waiting import aresult, result
-    from .steps.calls import astep, step
+    from .steps.calls import asleep, astep, await_for, sleep, step, wait_for
+    from .steps.signals import signal
 
 __all__ = [
     "BEFORE",
@@ -126,6 +128,7 @@ __all__ = [
     "ServerRefused",
     "ServerUnavailable",
     "Shutdown",
+    "Signal",
     "Snooze",
     "TimeLimit",
     "TooFewReplicas",
@@ -134,7 +137,9 @@ __all__ = [
     "__version__",
     "api",
     "aresult",
+    "asleep",
     "astep",
+    "await_for",
     "cancel",
     "chain",
     "configure",
@@ -155,8 +160,11 @@ __all__ = [
     "push_outcome",
     "replicated",
     "result",
+    "signal",
+    "sleep",
     "step",
     "stopping",
+    "wait_for",
 ]
 
 
@@ -172,8 +180,11 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(".iterable", __name__).IterableJob
     if name in {"aresult", "result"}:
         return getattr(importlib.import_module(".results.waiting", __name__), name)
-    if name in {"astep", "step"}:
+    if name in {"asleep", "astep", "await_for", "sleep", "step", "wait_for"}:
         return getattr(importlib.import_module(".steps.calls", __name__), name)
+    if name in {"Signal", "signal"}:
+        where = ".features.steps.parts" if name == "Signal" else ".steps.signals"
+        return getattr(importlib.import_module(where, __name__), name)
     if name in {"Queue", "cancel", "is_alive"}:
         return getattr(importlib.import_module(".api", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -311,6 +311,19 @@ class Dead(JobDecision):
     outcome = "dead"
 
 
+class Asleep(JobDecision):
+    """Raised by ``forkq.sleep`` and ``forkq.wait_for``: the job gives its worker back, and runs
+    again ``until`` then (epoch seconds), or once its signal has come. It has not failed, and this
+    costs no retry. ``pause``: what it remembers of that."""
+
+    outcome = "snoozed"
+
+    def __init__(self, pause: object, until: float) -> None:
+        super().__init__("asleep")
+        self.pause = pause
+        self.until = until
+
+
 class IterationStopped(BaseException):
     """Raised by forkq in an iterable job between two items: the job goes on later. ``reached`` is
     how far it has come, None if that is not known and nothing was done; ``at_tail``: other jobs of
@@ -375,7 +388,7 @@ def decision_in(error: BaseException) -> JobDecision | None:
             found += each.exceptions
         else:
             return None
-    kinds = (Dead, Discard, Snooze)  # an app may derive classes of its own
+    kinds = (Dead, Discard, Snooze, Asleep)  # an app may derive classes of its own
     return next(each for kind in kinds for each in decisions if isinstance(each, kind))
 
 

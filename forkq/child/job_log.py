@@ -13,7 +13,7 @@ from time import localtime, strftime, time
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from .. import registry
-from ..errors import MalformedPayload, Snooze
+from ..errors import Asleep, MalformedPayload, Snooze
 from ..features.marked import EndOutcome
 from ..logs import attempt_of
 from ..runtime.done_lines import DoneValues
@@ -24,7 +24,7 @@ from ..wire.lease import UnitOfWork
 from ..wire.payload import Payload, loads
 from ..wire.printable import class_name, message, shown_name, with_message
 from ..wire.times import now, seconds
-from .failure.retry import Bury, Decision, End, GoOn, Retry, Snoozed, tries
+from .failure.retry import Bury, Decision, End, GoOn, Retry, Sleeps, Snoozed, tries
 from .job_run import JobRun
 from .observers import JobObserver, Said
 
@@ -79,6 +79,9 @@ class JobLog(JobObserver):
     def decided(self, run: JobRun, said: Said, decision: Snoozed | End) -> None:
         """Logs what the job has said, and what became of it."""
         values = {**_values(run), "elapsed": round(run.elapsed, 3)}
+        if isinstance(decision, Sleeps):
+            self._log.info("asleep", **values, **_pause(decision))
+            return
         if isinstance(decision, Snoozed):
             again = format_duration(decision.at - now())
             self._log.info("snoozed", **values, again_in=again, **{SENTENCE: f"again in {again}"})
@@ -86,6 +89,8 @@ class JobLog(JobObserver):
         reason = message(said, _LONGEST_ERROR)
         if isinstance(said, Snooze):
             reason = f"a snooze of {reason} would end beyond its expiry"
+        if isinstance(said, Asleep):
+            reason = "it would sleep, or wait, beyond its expiry"
         self._log.info(decision.outcome, **values, reason=reason, **{SENTENCE: reason})
 
     def went_on(self, run: JobRun, decision: GoOn) -> None:
@@ -206,6 +211,14 @@ def _values(run: JobRun) -> dict[str, Any]:
         "attempt": attempt_of(job.get("retry_count")),
         **({} if waited is None else {"waited": round(waited, 3)}),
     }
+
+
+def _pause(decision: Sleeps) -> dict[str, Any]:
+    """The values of the line of a job that sleeps, or waits for a signal."""
+    lasts = format_duration(decision.at - now())
+    step, waits = shown_name(decision.pause.name), decision.pause.event
+    said = f"waits for a signal, for {lasts} at most" if waits else f"again in {lasts}"
+    return {"step": step, "again_in": lasts, SENTENCE: f'at the step "{step}": {said}'}
 
 
 def _failure(run: JobRun, error: BaseException, decision: Decision) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import Any, Final, Literal, TypeAlias
 from .. import middleware, registry
 from ..current_job import CurrentJob, leave_job
 from ..errors import (
+    Asleep,
     Cancelled,
     Dead,
     Discard,
@@ -82,7 +83,7 @@ from .heartbeat.stats import JobCounter, Tally
 from .interrupt import CutShort, InterruptRegion
 from .job_run import JobRun
 from .job_task import outside_of_job
-from .observers import JobObserver, Observers
+from .observers import JobObserver, Observers, Said
 from .time_limits import TimeLimits
 
 # Seconds until a solo child fetches again after a payload that Redis did not give.
@@ -298,7 +299,7 @@ class JobWay:
             self._put_elsewhere(run, error)
         elif isinstance(error, IterationStopped):
             self._go_on(run, error)
-        elif isinstance(error, Snooze | Discard | Cancelled):
+        elif isinstance(error, Snooze | Discard | Asleep | Cancelled):
             self._obey(run, error)
         else:
             self._fail(run, error)
@@ -327,7 +328,7 @@ class JobWay:
         finally:
             leases.occupy(run.consumer, on=False)
 
-    def _obey(self, run: JobRun, said: Snooze | Discard | Cancelled) -> None:
+    def _obey(self, run: JobRun, said: Said) -> None:
         """Does what the job has said of itself."""
         decision = obey(run.unit, said)
         if isinstance(decision, SnoozedTooLong):

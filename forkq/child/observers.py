@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, TypeAlias
 
-from ..errors import Cancelled, Discard, Snooze
+from ..errors import Asleep, Cancelled, Discard, Snooze
 from ..features.marked import EndOutcome
 from ..store.connection import RedisError
 from ..store.held_classes import release
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
 # What a job has said of itself, or was told.
-Said: TypeAlias = Snooze | Discard | Cancelled
+Said: TypeAlias = Snooze | Discard | Asleep | Cancelled
 
 
 class JobObserver:

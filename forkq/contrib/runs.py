@@ -18,6 +18,7 @@ import msgspec
 
 from forkq import middleware, registry
 from forkq.errors import (
+    Asleep,
     Discard,
     IterationStopped,
     LeaseLost,
@@ -167,7 +168,7 @@ def _perform(job: Payload) -> Iterator[None]:
         goes_on = isinstance(error, LeaseLost | IterationStopped)
         if goes_on or (stopping() and caused_by_shutdown(error)):
             _end(run, "interrupted")
-        elif isinstance(said := decision_in(error), Snooze | Discard):
+        elif isinstance(said := decision_in(error), Snooze | Discard | Asleep):
             _end(run, said.outcome)
         elif cancelled_in(error):
             _end(run, "cancelled")

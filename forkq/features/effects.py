@@ -17,6 +17,8 @@ _LONGEST_NAME: Final = 200  # characters of the name of a class
 # "ticket_cancelled": the newest one of these ends.
 # "debounce_again": takes the lock of a debounced job that waits in the schedule once more.
 # "forget": deletes its cursor. "keep": keeps that for longer.
+# "asleep": the job sleeps at one of its steps. "wait": it waits there for a signal. "unwait": it
+# waits for that no more.
 # "batch": a member of a batch has ended, or waits again; "batch_failing": it is retried;
 # "batch_called": a callback of a batch has ended, or waits again.
 # "flow": a step of a flow has ended, or waits again.
@@ -36,6 +38,9 @@ Name: TypeAlias = Literal[
     "remember",
     "forget",
     "keep",
+    "asleep",
+    "wait",
+    "unwait",
     "batch",
     "batch_failing",
     "batch_called",

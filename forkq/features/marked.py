@@ -51,6 +51,7 @@ _VERSIONS: Final = {
     batches.BATCH: batches.VERSION,
     results.RESULT_TTL: results.VERSION,
     steps.STEPS: steps.VERSION,
+    steps.WAITS: steps.VERSION,
     batches.FLOW: flows.VERSION,
 }
 _OF_TICKETS: Final = 3  # of jobs of which at most one waits in its queue

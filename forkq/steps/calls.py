@@ -1,14 +1,17 @@
-"""What a job calls to do a step once: ``forkq.step`` and ``forkq.astep``."""
+"""What a job calls to do a step once, to sleep, and to wait for a signal."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any, Final, ParamSpec, TypeVar, cast, overload
 
-from ..errors import ForkqError
-from .run import current_key, inside, steps_here
+from ..errors import ForkqError, InvalidJob, shown
+from ..features.steps.parts import RememberedStep, Signal, SignalWait, event_of
+from ..wire.times import LONGEST_SECONDS
+from .run import StepsOfRun, current_key, inside, steps_here
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -24,12 +27,9 @@ class StepCall:
 
         ``name`` is what the job remembers the step by; each step of a run has a name of its own.
         """
-        if asyncio._get_running_loop() is not None:
-            raise ForkqError(
-                f"forkq.step({name!r}, ...) would block the event loop: write `await forkq.astep`"
-            )
+        _refuse_in_loop("step")
         steps = steps_here("step")
-        if (found := steps.begin(name)) is not None:
+        if (found := steps.begin(name, "step")) is not None:
             return cast("T", found.value)
         with inside(steps, name):
             value = fn(*args, **kwargs)
@@ -63,13 +63,88 @@ async def astep(name: str, fn: Callable[..., Any], *args: Any, **kwargs: Any) ->
     steps = steps_here("astep")
     if not steps.is_loaded:
         await asyncio.to_thread(steps.load)
-    if (found := steps.begin(name)) is not None:
+    if (found := steps.begin(name, "step")) is not None:
         return found.value
     with inside(steps, name):
         value = fn(*args, **kwargs)
         if inspect.isawaitable(value):
             value = await value
     return await asyncio.to_thread(steps.save, name, steps.written(value))
+
+
+def sleep(name: str, delay: float | timedelta) -> None:
+    """Lets the job that runs go on ``delay`` later: seconds, or a timedelta. Meanwhile it waits in
+    the schedule, under its jid, and its worker is free; that is no failure, and costs no retry.
+    Then the job begins anew, skips its steps, and comes past this one.
+
+    ``name`` is that of a step: the job remembers until when it sleeps.
+    """
+    _refuse_in_loop("sleep")
+    steps_here("sleep").sleep(name, _seconds("sleep", delay))
+
+
+async def asleep(name: str, delay: float | timedelta) -> None:
+    """``sleep`` for a coroutine."""
+    steps = steps_here("asleep")
+    if not steps.is_loaded:
+        await asyncio.to_thread(steps.load)
+    steps.sleep(name, _seconds("asleep", delay))
+
+
+def wait_for(
+    event: str, *, key: str | int | None = None, timeout: float | timedelta, name: str = ""
+) -> Signal | None:
+    """Lets the job that runs go on once ``forkq.signal(event, key=key)`` is called, or was called
+    before. Meanwhile it waits in the schedule, as with ``sleep``. Returns the signal, whose
+    ``data`` are those of the call; None if none has come for ``timeout`` seconds, or a timedelta.
+    The end is remembered: a later run gets the same.
+
+    ``name``: that of the step, for a job that waits for one event and key several times.
+    """
+    _refuse_in_loop("wait_for")
+    steps, called = steps_here("wait_for"), event_of(event, key)
+    found = steps.begin_wait(name or called, called, _seconds("wait_for", timeout))
+    ended = steps.look(found) if isinstance(found, SignalWait) else found
+    return _ended(steps, found, ended)
+
+
+async def await_for(
+    event: str, *, key: str | int | None = None, timeout: float | timedelta, name: str = ""
+) -> Signal | None:
+    """``wait_for`` for a coroutine."""
+    steps, called = steps_here("await_for"), event_of(event, key)
+    if not steps.is_loaded:
+        await asyncio.to_thread(steps.load)
+    found = steps.begin_wait(name or called, called, _seconds("await_for", timeout))
+    ended = await asyncio.to_thread(steps.look, found) if isinstance(found, SignalWait) else found
+    return _ended(steps, found, ended)
+
+
+def _ended(
+    steps: StepsOfRun, wait: SignalWait | RememberedStep, ended: RememberedStep | None
+) -> Signal | None:
+    """The signal that has ended the wait, or None. Raises Asleep if it goes on."""
+    if ended is None and isinstance(wait, SignalWait):
+        steps.wait(wait)
+    return None if ended is None else ended.signal
+
+
+def _seconds(call: str, given: float | timedelta) -> float:
+    seconds = given.total_seconds() if isinstance(given, timedelta) else given
+    if type(seconds) not in (int, float) or not 0 <= seconds <= LONGEST_SECONDS:
+        raise InvalidJob(
+            f"forkq.{call} got the time {shown(given)}: pass a number of seconds from 0 to 1e9, or "
+            "a timedelta"
+        )
+    return float(seconds)
+
+
+def _refuse_in_loop(call: str) -> None:
+    if asyncio._get_running_loop() is not None:
+        other = "await_for" if call == "wait_for" else f"a{call}"
+        raise ForkqError(
+            f"forkq.{call} would block the event loop: write `await forkq.{other}(...)`"
+        )
 
 
 def _close(value: Any) -> None:

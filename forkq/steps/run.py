@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from ..current_job import CurrentJob, run_of, running_job
-from ..errors import Dead, ForkqError, InvalidJob, JobDecision
+from ..errors import Asleep, Dead, ForkqError, InvalidJob, JobDecision
 from ..features.steps.parts import (
+    MOST,
     TOO_MANY,
+    Pause,
     RememberedStep,
+    SignalWait,
     check_name,
     done,
     key_of,
+    pause,
     read,
 )
+from ..wire.times import now
+
+Kind: TypeAlias = Literal["step", "sleep", "wait_for"]
+# So many seconds too early a sleep is over, too: the clock that moves the job may be ahead of that
+# of the child.
+_EARLY: Final = 0.5
 
 
 class StepStore(Protocol):
@@ -29,6 +39,7 @@ class StepStore(Protocol):
     def note_unused(self, names: tuple[str, ...]) -> None: ...
     def gain(self) -> None: ...
     def save(self, name: str, remembered: bytes) -> bool: ...
+    def wait(self, wait: SignalWait) -> RememberedStep | None: ...
     def check_lease(self) -> None: ...
 
 
@@ -53,29 +64,60 @@ class StepsOfRun:
             if self._known is None:
                 self._known = self._store.load()
 
-    def begin(self, name: str) -> RememberedStep | None:
+    def begin(self, name: str, call: Kind) -> RememberedStep | None:
         """What is remembered of the step to which the run has come; None if it is to be done.
-        Raises InvalidJob for a name that the run has used, and Dead if the step is done and what it
-        has returned is not kept."""
+        Raises InvalidJob for a name that the run has used, or that another kind of step has, and
+        Dead if the step is done and what it has returned is not kept."""
         self.load()
         known = self._known or {}
+        self._use(check_name(name), known)
+        self._store.check_lease()
+        if (found := known.get(name)) is not None:
+            return _as_asked(name, call, found)
+        if call != "step":
+            _refuse_inside(call, name)
+        _refuse_in_transaction(name)
+        return None
+
+    def _use(self, name: str, known: Mapping[str, RememberedStep]) -> None:
+        """Notes that the run has come to this name. Raises InvalidJob if it has before."""
         with self._lock:
-            if check_name(name) in self._used:
+            if name in self._used:
                 raise InvalidJob(
                     f'two steps of one run are called "{name}": give each a name of its own, such '
                     f'as f"{name}:{{number}}" in a loop'
                 )
             self._used.add(name)
             self._store.note_unused(tuple(each for each in known if each not in self._used))
-        self._store.check_lease()
-        if (found := known.get(name)) is not None:
-            return _kept(name, found)
-        if why := JobDecision.refusal():
-            raise ForkqError(
-                f'the step "{name}" cannot be done here: {why}. The step would be remembered all '
-                "the same: open the transaction in its function, or do the step before it"
-            )
-        return None
+
+    def sleep(self, name: str, seconds: float) -> None:
+        """Returns if the time is over. Else it raises Asleep."""
+        found = self.begin(name, "sleep")
+        if found is None:
+            self._fall_asleep(pause(name, now() + seconds))
+        elif found.until - now() > _EARLY:
+            self._fall_asleep(pause(name, found.until, since=found.at))
+
+    def begin_wait(self, name: str, event: str, seconds: float) -> SignalWait | RememberedStep:
+        """How a wait has ended, or the wait, whose end is not known."""
+        found = self.begin(name, "wait_for")
+        if found is not None and not found.until:
+            return found
+        return SignalWait(name, event, seconds, found)
+
+    def look(self, wait: SignalWait) -> RememberedStep | None:
+        """How a wait has ended, as Redis says; None if it goes on."""
+        return self._store.wait(wait)
+
+    def wait(self, wait: SignalWait) -> None:
+        """Raises Asleep: the signal has not come."""
+        self._fall_asleep(wait.pause())
+
+    def _fall_asleep(self, pause: Pause) -> None:
+        if len(self._known or ()) + 1 > MOST:
+            raise Dead(TOO_MANY)
+        self._store.gain()
+        raise Asleep(pause, pause.until)
 
     def written(self, value: Any) -> bytes:
         """What is remembered of a step that has returned ``value``."""
@@ -99,6 +141,35 @@ def _kept(name: str, found: RememberedStep) -> RememberedStep:
             f"{found.problem}. Return less, such as an id; under another name the step is done anew"
         )
     return found
+
+
+def _as_asked(name: str, call: Kind, found: RememberedStep) -> RememberedStep:
+    """What is remembered, if it is of this kind, and its value is kept."""
+    if found.kind != call:
+        raise InvalidJob(
+            f'the job remembers "{name}" as one of forkq.{found.kind}, and not of forkq.{call}: '
+            "give this one another name"
+        )
+    return _kept(name, found)
+
+
+def _refuse_in_transaction(name: str) -> None:
+    """Raises ForkqError while a transaction is open that an integration knows of."""
+    if why := JobDecision.refusal():
+        raise ForkqError(
+            f'the step "{name}" cannot be done here: {why}. The step would be remembered all the '
+            "same: open the transaction in its function, or do the step before it"
+        )
+
+
+def _refuse_inside(call: str, name: str) -> None:
+    """Raises InvalidJob inside the function of a step: that would be called again after the
+    pause."""
+    if (around := _names.get()) is not None:
+        raise InvalidJob(
+            f'forkq.{call}("{name}") was called in the function of the step "{around[1]}", which '
+            "would be done again after it: call it between two steps"
+        )
 
 
 _names: Final[ContextVar[tuple[str, str] | None]] = ContextVar("forkq_step", default=None)

@@ -22,7 +22,7 @@ _BELONGS: Final = tuple(
             "string",
         ),
         (r"forkq:batch:[^:]*:ends$", "string"),
-        (r"forkq:(batch|flushed|lost|steps|totals|unique):|it-[^:]*$", "hash"),
+        (r"forkq:(batch|event|flushed|lost|steps|totals|unique):|it-[^:]*$", "hash"),
         (r"forkq:undo:[0-9a-f]+:\d+$|forkq:throttle:", "list"),
         (r"forkq:undo:", "hash"),
         (
@@ -32,7 +32,7 @@ _BELONGS: Final = tuple(
         (r"forkq:(moves|arrived|cancelled)$", "hash"),
         (r"forkq:results:ended$|\{queue:.*\}:(suspects|moving)$", "list"),
         (r"forkq:notes$", "stream"),
-        (r"forkq:(cron:paused|classes:released|suspects|flows:unfinished)$", "set"),
+        (r"forkq:(cron:paused|classes:released|suspects|flows:unfinished|signalled)$", "set"),
         (r"forkq:(secret|leader|leader:left|stat:ran_twice)$", "string"),
         (r"\{queue:.*\}:(inflight|control|turn)$", "hash"),
         (r"\{queue:.*\}:(bucket|full|busy)$", "string"),

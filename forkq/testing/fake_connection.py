@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NoReturn, Protocol
 
-from ..store.scripts import BATCH_CHANGE, CANCEL, Script
+from ..store.scripts import BATCH_CHANGE, CANCEL, SIGNAL_SEND, Script
 from ..wire.keys import Keys
 from ..wire.times import now
 from .recorded_job import RecordedJob
@@ -24,20 +24,24 @@ class Cancels(Protocol):
 
     def holder(self, digest: str) -> str: ...
 
+    def signal(self, arguments: Sequence[Any]) -> int: ...
+
     def change_batch(self, keys: Sequence[str], arguments: Sequence[Any]) -> bytes: ...
 
 
 class FakeConnection:
-    """Answers what cancelling a job and making a batch ask, from the ``jobs`` of a test. Raises
-    AssertionError for all else."""
+    """Answers what cancelling a job, making a batch and sending a signal ask, from the ``jobs`` of
+    a test. Raises AssertionError for all else."""
 
     def __init__(self, jobs: Cancels) -> None:
         self._jobs = jobs
 
     def script(self, script: Script, keys: Sequence[str], arguments: Sequence[Any]) -> int | bytes:
-        """Cancels jobs, and makes and changes batches."""
+        """Cancels jobs, makes and changes batches, and sends signals."""
         if script is BATCH_CHANGE:
             return self._jobs.change_batch(keys, arguments)
+        if script is SIGNAL_SEND:
+            return self._jobs.signal(arguments)
         if script is not CANCEL:
             _refuse()
         for field in arguments[2::2]:

@@ -21,7 +21,7 @@ from .. import process_state
 from ..batches.block import block
 from ..child.event_loop import Loop
 from ..child.failure.ends import way_of
-from ..child.failure.retry import Bury, Decision, Drop, End, GoOn, Postpone, Retry, Snoozed
+from ..child.failure.retry import Bury, Decision, Drop, End, GoOn, Postpone, Retry, Sleeps, Snoozed
 from ..child.job_log import JobLog
 from ..child.job_run import JobRun
 from ..child.observers import JobObserver
@@ -126,6 +126,8 @@ class _Ends:
     def retry(self, unit: UnitOfWork, decision: Retry, *, until: Until) -> None:
         """Records the job for its retry, or for a newer forkq."""
         self._jobs.leave(unit.marked, way_of(decision))
+        if isinstance(decision, Sleeps):
+            self._jobs.remembered.pause(decision.jid, decision.pause)
         retrying = not isinstance(decision, Postpone | Snoozed)
         self._jobs.add_again(RecordedJob.of(decision.payload, decision.at, retrying=retrying))
 
@@ -140,7 +142,7 @@ class _Ends:
 
     def steps(self, run: JobRun) -> RecordedSteps:
         """What a job asks when it comes to its steps."""
-        return RecordedSteps(self._jobs.remembered.steps, run)
+        return RecordedSteps(self._jobs.remembered, run)
 
     def return_to_queue(self, unit: UnitOfWork, decision: GoOn) -> None:
         """Records an iterable job that goes on later, with its cursor."""

@@ -153,7 +153,21 @@ class Recorder:
         self.results.end(marked, way)
         self._batches.end(marked, way)
         if marked is not None and BY_NAME[way].cursor == "deleted":
-            self.remembered.steps.pop(str(marked["jid"]), None)
+            self.remembered.end(str(marked["jid"]))
+
+    def signal(self, arguments: Sequence[Any]) -> int:
+        """What signal_send.lua does, and the leader after it: the jobs that waited are due now."""
+        event, data, stays, for_one = arguments
+        found = self.remembered.signal(event, data, float(stays), for_one=bool(for_one))
+        if found is None:
+            return 0
+        with self._lock:
+            woken = [job for job in self._waiting if job.jid in found]
+            self._waiting = [job for job in self._waiting if job.jid not in found]
+        for job in woken:
+            self.add(job.stamped(now()))
+        self._perform_all([job for job in self._waiting if self._at_once and job.jid in found])
+        return 1
 
     def change_batch(self, keys: Sequence[str], arguments: Sequence[Any]) -> bytes:
         """What batch_change.lua does. Performs the callbacks at once if that is the mode."""

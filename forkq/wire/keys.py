@@ -60,8 +60,7 @@ class Keys(msgspec.Struct, frozen=True):
 
     @property
     def dead_bounds(self) -> str:
-        """Sorted set by time of the note, of the last day: ``SIZE DAYS``, the bounds by which
-        processes trim the dead set (store/dead_set.py). Each clock notes those of its tree."""
+        """Sorted set by time, a day: ``SIZE DAYS``, by which each tree trims the dead set."""
         return f"{self.prefix}forkq:dead:bounds"
 
     @property
@@ -73,7 +72,7 @@ class Keys(msgspec.Struct, frozen=True):
         """The keys that do not belong to one queue, process or day."""
         sets = [self.queues, self.schedule, self.retry, self.dead, self.processes, self.paused]
         sets += [self.suspected, self.marked, self.tickets, self.batches, self.results_ended]
-        sets += [self.notes, self.doubted, self.cancelled, self.cancelled_lately]
+        sets += [self.notes, self.doubted, self.cancelled, self.cancelled_lately, self.signalled]
         sets.append(self.flows_unfinished)
         counts = [self.stat("processed"), self.stat("failed"), self.ran_twice]
         cron = [self.cron, self.cron_paused, self.cron_last, self.cron_pending]
@@ -155,6 +154,15 @@ class Keys(msgspec.Struct, frozen=True):
         """Hash, expiring: what that job remembers of its steps (features/steps/parts.py)."""
         return f"{self.prefix}forkq:steps:{jid}"
 
+    def event(self, name: str) -> str:
+        """Hash, expiring: the signal that has come, and the jobs that wait for it (signal.lua)."""
+        return f"{self.prefix}forkq:event:{name}"
+
+    @property
+    def signalled(self) -> str:
+        """Set: the events whose waiting jobs the leader wakes (clock/signalled_jobs.py)."""
+        return f"{self.prefix}forkq:signalled"
+
     def batch(self, bid: str) -> str:
         """Hash, expiring: a batch, its numbers and its callbacks (store/scripts/batch.lua)."""
         return f"{self.prefix}forkq:batch:{bid}"
@@ -218,8 +226,8 @@ class Keys(msgspec.Struct, frozen=True):
 
     @property
     def tickets(self) -> str:
-        """Sorted set by time (epoch milliseconds): the names of the locks that hold a newest job,
-        which waits behind the entry of another one (features/unique/tickets.py)."""
+        """Sorted set by time (epoch milliseconds): the locks that hold a newest job, which waits
+        behind the entry of another one (features/unique/tickets.py)."""
         return f"{self.prefix}forkq:tickets"
 
     def of_ticket(self, digest: str, queue: str) -> list[str]:
@@ -230,8 +238,7 @@ class Keys(msgspec.Struct, frozen=True):
 
     @property
     def cancelled(self) -> str:
-        """Hash: ``jid:JID`` or ``class:CLASS`` -> ``EPOCH GRACE``: what is cancelled, and has not
-        ended yet (features/cancel/parts.py)."""
+        """Hash: what is cancelled, and has not ended yet (features/cancel/parts.py)."""
         return f"{self.prefix}forkq:cancelled"
 
     @property
@@ -343,8 +350,7 @@ class Keys(msgspec.Struct, frozen=True):
         return f"{self.prefix}{identity}:workers"
 
     def works(self, identity: str) -> tuple[str, str]:
-        """The keys of the two hashes with the jobs that one process runs: Sidekiq 7's and Sidekiq
-        6's."""
+        """The hashes with the jobs that one process runs: Sidekiq 7's and Sidekiq 6's."""
         return self.work(identity), self.work_of_sidekiq_6(identity)
 
     def signals(self, identity: str) -> str:
@@ -365,8 +371,7 @@ class Keys(msgspec.Struct, frozen=True):
         return f"{self.prefix}forkq:stat:ran_twice"
 
     def ran_twice_of(self, jid: str) -> str:
-        """String, expiring after a day: which process ended that job after it had been given to
-        another host, and when: IDENTITY and epoch seconds."""
+        """String, a day: IDENTITY and epoch seconds of the end on a host that had lost the job."""
         return f"{self.prefix}forkq:ran_twice:{jid}"
 
     def totals(self, what: str) -> str:
@@ -375,13 +380,12 @@ class Keys(msgspec.Struct, frozen=True):
         return f"{self.prefix}forkq:totals:{what}"
 
     def flushed(self, identity: str) -> str:
-        """Hash, expiring after a day: the counts of that child that the counters include,
-        and how many beats it has counted."""
+        """Hash, a day: the counts of that child that the counters include, and its beats."""
         return f"{self.prefix}forkq:flushed:{identity}"
 
     def lost(self, identity: str) -> str:
-        """Hash, expiring after a day: sequence number -> class and jid of each lease that was taken
-        from that child because its host seemed lost."""
+        """Hash, a day: sequence number -> class and jid of each lease that was taken from that
+        child because its host seemed lost."""
         return f"{self.prefix}forkq:lost:{identity}"
 
     @property
@@ -406,8 +410,7 @@ class Keys(msgspec.Struct, frozen=True):
         return f"{self.prefix}forkq:task:{jid}"
 
     def undo(self, token: str) -> str:
-        """Hash, expiring: where the jobs come from that were deleted under that token, and how
-        many lists keep them (api/bulk.py)."""
+        """Hash, expiring: where the jobs that were deleted under that token come from."""
         return f"{self.prefix}forkq:undo:{token}"
 
     def undo_list(self, token: str, number: int) -> str:
@@ -421,8 +424,7 @@ class Keys(msgspec.Struct, frozen=True):
     @property
     def secret(self) -> str:
         """String, 64 hexadecimal digits: the random secret with which the names of jobs are made
-        (``JobEntry.key``). Without it, who sees such a name could find out by trying what is masked
-        in the job."""
+        (``JobEntry.key``). Without it what is masked in a job could be found out by trying."""
         return f"{self.prefix}forkq:secret"
 
     @property
@@ -460,8 +462,7 @@ class Keys(msgspec.Struct, frozen=True):
         return f"{self.prefix}forkq:cron:origin:{service}"
 
     def cron_claim(self, service: str) -> str:
-        """String, expiring after a day: which child of that service publishes its periodic jobs
-        (child/cron/publish.py)."""
+        """String, a day: which child of that service publishes its entries (cron/publish.py)."""
         return f"{self.prefix}forkq:cron:claim:{service}"
 
     def cron_runs(self, name: str) -> str:
@@ -469,8 +470,7 @@ class Keys(msgspec.Struct, frozen=True):
         return f"{self.prefix}forkq:cron:runs:{name}"
 
     def metrics(self, minute: str) -> str:
-        """Hash: ``CLASS|p``, ``CLASS|f``, ``CLASS|ms`` of a minute, ``YYMMDD|H:MM``, or without its
-        last digit of ten minutes. Sidekiq 8's."""
+        """Hash: ``CLASS|p``, ``CLASS|f``, ``CLASS|ms`` of a minute, ``YYMMDD|H:MM``, or of ten."""
         return f"{self.prefix}j|{minute}"
 
     def histogram(self, job: str, minute: str) -> str:

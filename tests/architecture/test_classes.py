@@ -34,7 +34,7 @@ class Size:
 # With the reason why each one is, or still is, above a limit.
 LARGE: Final[dict[str, Size]] = {
     # A list of names: one method for each key.
-    "forkq/wire/keys.py:Keys": Size(methods=87),
+    "forkq/wire/keys.py:Keys": Size(methods=89),
     # Records: each field is a value that a document names, or that is sent or received.
     "forkq/api/processes.py:Process": Size(fields=20),
     "forkq/wire/validation.py:JobOptions": Size(fields=26),

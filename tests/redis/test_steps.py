@@ -358,7 +358,7 @@ def test_a_burial_after_a_crash_keeps_the_steps(redis: Redis, redis_server: Serv
     failed = {"class": "forkq.errors.Crashed", "message": "died"}
     noted = {"crashes": records, "suspect": True, "failed": failed, "v": 7}
     grown = dumps({**loads(raw), "forkq": {**noted, "needs": {"steps": True}}})
-    call = ends.save_step(unit, JID, grown, len(raw), "charge", parts.done(1), b"{}")
+    call = steps.save_call(ends, unit, JID, grown, len(raw), "charge", parts.done(1), b"{}")
     assert connection.script(call.script, call.keys, call.arguments) == 1
     assert redis.zscore(Keys().marked, "default") == float("inf")
     redis.expire(KEY, 50)
@@ -376,16 +376,16 @@ def test_a_save_leaves_the_mark_of_the_master(redis: Redis, redis_server: Server
     connection = RedisConnection(redis_server.url)
     connection.connect()
     ends, unit = Ends(IDENTITY, Keys(), DeadSetLimits(Keys())), UnitOfWork(1, "default", 7, raw)
-    call = ends.save_step(unit, JID, b"{}", len(raw), "charge", parts.done(1), b"{}")
+    call = steps.save_call(ends, unit, JID, b"{}", len(raw), "charge", parts.done(1), b"{}")
     for _ in range(2):  # sent again after a lost reply: what is remembered stays
         assert connection.script(call.script, call.keys, call.arguments) == 1
     assert (redis.hget(INFLIGHT, f"{IDENTITY}/7"), redis.hlen(KEY)) == (noted, 2)
-    late = ends.save_step(unit, JID, b"", 0, "charge", parts.done(2), b"{}")
+    late = steps.save_call(ends, unit, JID, b"", 0, "charge", parts.done(2), b"{}")
     assert connection.script(late.script, late.keys, late.arguments) == 1
     assert b'"value":1' in redis.hget(KEY, "charge")  # type: ignore[operator]
     redis.config_set("maxmemory", 1)
     try:  # a full server takes it
-        full = ends.save_step(unit, JID, b"", 0, "ship", parts.done(2), b"{}")
+        full = steps.save_call(ends, unit, JID, b"", 0, "ship", parts.done(2), b"{}")
         assert connection.script(full.script, full.keys, full.arguments) == 1
     finally:
         redis.config_set("maxmemory", 0)

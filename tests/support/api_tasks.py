@@ -97,7 +97,10 @@ print([row["name"] for row, _ in cursors.csv_rows("names.csv")])
     ),
     Task(
         "Do a step once",
-        ("forkq.step", "forkq.astep"),
+        (
+            *("forkq.step", "forkq.astep", "forkq.sleep", "forkq.asleep"),
+            *("forkq.wait_for", "forkq.await_for", "forkq.signal", "forkq.Signal"),
+        ),
         """\
 import forkq
 
@@ -109,15 +112,22 @@ def charge(order: int, cents: int) -> str:
 
 @forkq.job
 def fulfil(order: int) -> None:
-    print(forkq.step("charge", charge, order, 1999))
+    receipt = forkq.step("charge", charge, order, 1999)
+    approval = forkq.wait_for("approved", key=order, timeout=86_400)
+    forkq.sleep("cool down", 3600)
+    print(receipt, "approved by", approval.data if approval else "no one")
 
 
 @forkq.job
 async def fulfil_in_loop(order: int) -> None:
-    print(await forkq.astep("charge", charge, order, 1999))
+    await forkq.astep("charge", charge, order, 1999)
+    signal: forkq.Signal | None = await forkq.await_for("approved", key=order, timeout=86_400)
+    await forkq.asleep("cool down", 3600)
+    print(signal)
 
 
 fulfil.perform_async(7)
+print(forkq.signal("approved", key=7, data="ann"))  # False: another one stands there
 """,
     ),
     Task(

@@ -33,7 +33,6 @@ from ...store.scripts import (
     ISOLATE,
     LEASE_RETURN,
     RETRY,
-    STEP_SAVE,
     TICKET_START,
     Script,
 )
@@ -41,7 +40,7 @@ from ...wire import lease
 from ...wire.keys import Keys
 from ...wire.lease import UnitOfWork
 from ...wire.times import now
-from .retry import Bury, End, GoOn, Postpone, Retry, Snoozed
+from .retry import Bury, End, GoOn, Postpone, Retry, Sleeps, Snoozed
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -192,6 +191,9 @@ class Ends(msgspec.Struct, frozen=True):
         unrun = int(isinstance(decision, Postpone))
         arguments: list[Any] = [self._lease(unit), decision.at, decision.payload, unrun]
         asked = self._effects(unit, way_of(decision), decision.at)
+        if isinstance(decision, Sleeps):
+            lasts = decision.at - now()
+            asked = (*asked, *steps.pause_effects(keys, decision.jid, decision.pause, lasts))
         if isinstance(decision, Snoozed) or asked:
             names.append(keys.totals("ends"))
             arguments += _counted_as(decision, unit)
@@ -263,17 +265,6 @@ class Ends(msgspec.Struct, frozen=True):
         names = (keys.inflight(queue), keys.iteration(jid), keys.marked)
         arguments = (self._lease(unit), queue, payload, before, KEPT_FOR, *reached.fields())
         return Call(CURSOR_SAVE, names, arguments)
-
-    def save_step(
-        self, unit: UnitOfWork, jid: str, payload: bytes, before: int, name: str, *what: bytes
-    ) -> Call:
-        """The call that remembers a step of a job that runs. ``what``: is remembered of it, and the
-        same without its value. ``payload``, ``before``: as of ``save``."""
-        queue, keys = unit.queue_name, self.keys
-        names = (keys.inflight(queue), keys.steps(jid), keys.marked)
-        leased = (self._lease(unit), queue, payload, before)
-        bounds = (steps.MOST, steps.MOST_BYTES)
-        return Call(STEP_SAVE, names, (*leased, steps.KEPT_FOR, name, *what, *bounds))
 
     def start(self, unit: UnitOfWork, waited: float) -> Call | None:
         """The call that does what the features of the job ask when it starts, ``waited`` seconds

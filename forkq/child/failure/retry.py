@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias, cast
 import msgspec
 
 from ...errors import (
+    Asleep,
     Cancelled,
     Crashed,
     Dead,
@@ -32,6 +33,7 @@ from ...errors import (
 from ...features.effects import jid_of, name_of
 from ...features.iterable.parts import Iteration, with_cursor
 from ...features.marked import EndOutcome, outcome_at_start
+from ...features.steps.parts import Pause, waiting_for
 from ...registry import DISCARD, KILL, JobSpec, call_hook
 from ...wire import marks
 from ...wire.lease import UnitOfWork
@@ -69,6 +71,14 @@ class Snoozed(Retry, frozen=True):
     """It has asked to run again at ``at``, and has not failed. ``name``: its class."""
 
     name: str
+
+
+class Sleeps(Snoozed, frozen=True):
+    """It sleeps until ``at``, or waits for a signal until then. ``pause``: what it remembers of
+    that; ``jid``: its own."""
+
+    pause: Pause
+    jid: str
 
 
 class Bury(msgspec.Struct, frozen=True):
@@ -158,7 +168,9 @@ def _again(
     return _written(unit, job, lambda payload: Retry(at, payload), add_problem)
 
 
-def obey(unit: UnitOfWork, said: Snooze | Discard | Cancelled) -> Snoozed | End | SnoozedTooLong:
+def obey(
+    unit: UnitOfWork, said: Snooze | Discard | Asleep | Cancelled
+) -> Snoozed | End | SnoozedTooLong:
     """The decision for a job that has said what becomes of it, or was cancelled; or its failure, if
     it has done nothing but snooze for a day."""
     job = loads(unit.payload)
@@ -166,6 +178,8 @@ def obey(unit: UnitOfWork, said: Snooze | Discard | Cancelled) -> Snoozed | End 
         return End("cancelled", name_of(job), jid=str(job.get("jid") or ""))
     if isinstance(said, Discard):
         return End("discarded", name_of(job))
+    if isinstance(said, Asleep):
+        return _fall_asleep(unit, job, said)
     noted = marks.marks_of(job)
     since, at = marks.snooze(noted), now() + said.seconds
     if since < now() - marks.SNOOZED_FOR:
@@ -179,6 +193,18 @@ def obey(unit: UnitOfWork, said: Snooze | Discard | Cancelled) -> Snoozed | End 
     job["queue"] = unit.queue_name
     job[marks.KEY] = job.pop(marks.KEY)  # scripts look for it at the end
     return Snoozed(at, encoded(unit, job), name_of(job))
+
+
+def _fall_asleep(unit: UnitOfWork, job: Payload, said: Asleep) -> Sleeps | End:
+    """The decision for a job that sleeps, or waits for a signal. That ends a row of snoozes."""
+    noted, pause = marks.marks_of(job), cast("Pause", said.pause)
+    if outcome_at_start(marks.needs_in(noted), said.until):
+        return End("expired", name_of(job))
+    noted.pop(marks.SNOOZED, None)
+    job["queue"] = unit.queue_name
+    noted[marks.NEEDS] = waiting_for(marks.needs_in(noted), pause)
+    job[marks.KEY] = job.pop(marks.KEY)  # scripts look for it at the end
+    return Sleeps(said.until, encoded(unit, job), name_of(job), pause, jid_of(job))
 
 
 def go_on(unit: UnitOfWork, stopped: IterationStopped) -> GoOn:

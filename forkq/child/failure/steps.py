@@ -7,17 +7,22 @@ from time import sleep
 from typing import Any, Final
 
 from ...errors import InvalidJob, IterationStopped, LeaseLost
+from ...features.steps import parts
 from ...features.steps.parts import (
     STEPS,
     VERSION,
     RememberedStep,
+    SignalWait,
     done_without_value,
+    read,
     read_all,
 )
 from ...process_state import stopping
 from ...store.connection import Call, ConnectionLost, RedisError, ResponseError, refused
 from ...store.outage import growing_pause
 from ...store.pool import RedisPool
+from ...store.scripts import STEP_SAVE, STEP_WAIT
+from ...wire.lease import UnitOfWork, lease
 from ..job_run import JobRun
 from .ends import Ends
 from .leased_payload import LeasedPayload
@@ -25,6 +30,30 @@ from .leased_payload import LeasedPayload
 # Seconds between two tries while Redis is away.
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
+
+
+def save_call(
+    ends: Ends, unit: UnitOfWork, jid: str, payload: bytes, before: int, name: str, *what: bytes
+) -> Call:
+    """The call that remembers a step of a job that runs. ``what``: is remembered of it, and the
+    same without its value. ``payload``: that of its lease from now on, which has had ``before``
+    bytes; empty: it stays."""
+    queue, keys = unit.queue_name, ends.keys
+    names = (keys.inflight(queue), keys.steps(jid), keys.marked)
+    leased = (lease(ends.identity, unit.sequence), queue, payload, before)
+    bounds = (parts.MOST, parts.MOST_BYTES)
+    return Call(STEP_SAVE, names, (*leased, parts.KEPT_FOR, name, *what, *bounds))
+
+
+def wait_call(
+    ends: Ends, unit: UnitOfWork, jid: str, payload: bytes, before: int, wait: SignalWait
+) -> Call:
+    """The call that looks whether a wait of a job that runs is over. ``payload``, ``before``: as
+    for ``save_call``."""
+    queue, keys = unit.queue_name, ends.keys
+    names = (keys.inflight(queue), keys.steps(jid), keys.marked, keys.event(wait.event))
+    leased = (lease(ends.identity, unit.sequence), queue, payload, before)
+    return Call(STEP_WAIT, names, (*leased, parts.KEPT_FOR, wait.name, jid, *wait.times()))
 
 
 class StepMemory:
@@ -62,12 +91,24 @@ class StepMemory:
         short = done_without_value()
         payload, before = self._leased.untold()
         what = (payload, before, name, remembered, short)
-        reply = self._ask(self._ends.save_step(self._run.unit, self._jid, *what))
+        reply = self._ask(save_call(self._ends, self._run.unit, self._jid, *what))
         if not reply:
             self._run.unit.lost = True
         self.check_lease()
         self._leased.told()
         return bool(reply == 1)
+
+    def wait(self, wait: SignalWait) -> RememberedStep | None:
+        """How a wait has ended; None if it goes on."""
+        self.gain()
+        call = wait_call(self._ends, self._run.unit, self._jid, *self._leased.untold(), wait)
+        reply = self._ask(call)
+        if reply == 0:
+            self._run.unit.lost = True
+        self.check_lease()
+        if reply:
+            self._leased.told()
+        return read(reply) if reply else None
 
     def check_lease(self) -> None:
         """Raises LeaseLost if another process has the job: nothing that this run does counts."""

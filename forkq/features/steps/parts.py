@@ -7,7 +7,7 @@ that has such a hash has ``forkq.needs.steps`` in its payload, so that the hash 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -20,6 +20,7 @@ from ..iterable.parts import Fate
 from ..results.parts import returned
 
 STEPS: Final = "steps"
+WAITS: Final = "waits"
 # The lowest version of forkq's payloads whose children know the need.
 VERSION: Final = 7
 # Seconds for which steps are kept after the last change: as long as the dead set keeps a job.
@@ -29,19 +30,78 @@ MOST: Final = 1000
 MOST_BYTES: Final = 4 << 20
 # Characters of a name: a key for a payment provider has the jid, too, and 255 are their most.
 LONGEST_NAME: Final = 200
+# Seconds for which an event is kept after the last job has waited for it.
+_GRACE: Final = 86_400
+# For how many seconds a signal stays for later waits, and how many bytes of JSON its data has.
+STAYS_FOR: Final = 30 * 86_400.0
+MOST_DATA: Final = 64 << 10
+_LONGEST_EVENT: Final = 100
 TOO_MANY: Final = (
     f"the job has more than {MOST:,} steps, or these have more than {MOST_BYTES >> 20} MiB of JSON "
     "together"
 )
 
 
+class Signal(msgspec.Struct, frozen=True):
+    """A signal that has come: when (epoch seconds), and with which data."""
+
+    at: float
+    data: Any = None
+
+
 class RememberedStep(msgspec.Struct, frozen=True):
-    """One step that is done. ``at``: since when (epoch seconds); ``value``: what it has returned;
-    ``problem``: why that is not kept."""
+    """One step. ``at``: since when it is done, or since when the job sleeps or waits (epoch
+    seconds). ``value``: what it has returned; ``problem``: why that is not kept. ``until``: when a
+    sleep is over, or a wait that has not ended. ``event``: for which a wait waits. ``signal``: that
+    has ended it; ``timed_out``: none has."""
 
     at: float
     value: Any = None
     problem: str = ""
+    until: float = 0.0
+    event: str = ""
+    signal: Signal | None = None
+    timed_out: bool = False
+
+    @property
+    def kind(self) -> str:
+        """What the job has called: "step", "sleep" or "wait_for"."""
+        if self.event or self.signal or self.timed_out:
+            return "wait_for"
+        return "sleep" if self.until else "step"
+
+
+class Pause(NamedTuple):
+    """A job sleeps at the step ``name``, or waits there for the ``event``. ``remembered``: what is
+    remembered of that; ``since``, ``until``: epoch seconds."""
+
+    name: str
+    remembered: bytes
+    since: float
+    until: float
+    event: str = ""
+
+
+class SignalWait(NamedTuple):
+    """A job has come to a wait for the ``event``, at the step ``name``, for so many ``seconds`` at
+    most. ``begun``: what is remembered of it, if it has waited before."""
+
+    name: str
+    event: str
+    seconds: float
+    begun: RememberedStep | None = None
+
+    def times(self) -> tuple[str, str, str]:
+        """Since when and until when it waits (epoch seconds), and for how long."""
+        if self.begun is None:
+            return "", "", f"{self.seconds:.6f}"
+        return f"{self.begun.at:.6f}", f"{self.begun.until:.6f}", ""
+
+    def pause(self) -> Pause:
+        """The pause of the job, if the signal has not come."""
+        if self.begun is None:
+            return pause(self.name, now() + self.seconds, self.event)
+        return pause(self.name, self.begun.until, self.event, self.begun.at)
 
 
 _decoder: Final = msgspec.json.Decoder(dict[str, Any])
@@ -61,6 +121,35 @@ def check_name(name: object) -> str:
     return name
 
 
+def event_of(event: object, key: object) -> str:
+    """The name of an event and its key together. Raises InvalidJob for what is none."""
+    if type(event) is not str or not event.strip() or len(event) > _LONGEST_EVENT or ":" in event:
+        raise InvalidJob(
+            f"an event is called {shown(event)}: give it a name of 1 to {_LONGEST_EVENT} "
+            'characters without a colon, such as "approved"'
+        )
+    if not (key is None or type(key) in (int, str)) or len(str(key)) > _LONGEST_EVENT:
+        raise InvalidJob(
+            f"the key of the event {shown(event)} is {shown(key)}: give a whole number or text of "
+            f"at most {_LONGEST_EVENT} characters, such as the id of an order"
+        )
+    return check_name(event if key is None else f"{event}:{key}")
+
+
+def data_of(event: str, data: Any) -> bytes:
+    """The data of a signal as JSON. Raises InvalidJob for what is none, or too large."""
+    kept = returned(data)
+    if "error" in kept:
+        raise InvalidJob(f"the data of the signal {shown(event)}: {kept['error'].message}")
+    text = encode(kept["value"])
+    if len(text) > MOST_DATA:
+        raise InvalidJob(
+            f"the data of the signal {shown(event)} has {len(text):,} bytes of JSON, and the most "
+            f"is {MOST_DATA:,}: send an id, and load the rest in the job"
+        )
+    return text
+
+
 def key_of(jid: str, name: str) -> str:
     """What to hand to another service, so that it does once what this step asks twice."""
     return f"{jid}:{name}"
@@ -77,6 +166,21 @@ def done(value: Any) -> bytes:
 def done_without_value() -> bytes:
     """What is remembered of a step for whose value there is no room."""
     return encode({"at": now(), "problem": TOO_MANY})
+
+
+def pause(name: str, until: float, event: str = "", since: float = 0.0) -> Pause:
+    """A pause at the step ``name``, from now on, or ``since`` then. The text begins with ``until``:
+    so scripts see that it goes on."""
+    since = since or now()
+    kept = {"until": until, "at": since, **({"event": event} if event else {})}
+    return Pause(name, encode(kept), since, until, event)
+
+
+def waiting_for(needs: Mapping[str, Any], pause: Pause) -> dict[str, Any]:
+    """The needs of a job in this pause: the event for which it waits, so that each end
+    of it takes the job out of those that wait."""
+    kept = {name: need for name, need in needs.items() if name != WAITS}
+    return {**kept, WAITS: pause.event} if pause.event else kept
 
 
 def read(raw: bytes) -> RememberedStep:
@@ -104,6 +208,23 @@ def effects(
     """What becomes of the steps of the job ``jid``. ``delay``: in how many seconds it is due."""
     if STEPS not in needs or not jid or fate in ("kept", "by TTL"):
         return NONE
+    event = needs.get(WAITS)
+    waits = type(event) is str and fate in ("deleted", "held long")
+    unwait = (Effect("unwait", keys.event(str(event)), (jid,)),) if waits else NONE
     if fate == "deleted":
-        return (Effect("forget", keys.steps(jid)),)
-    return (Effect("keep", keys.steps(jid), (round(KEPT_FOR + max(0.0, delay)),)),)
+        return (*unwait, Effect("forget", keys.steps(jid)))
+    return (
+        *unwait,
+        Effect("keep", keys.steps(jid), (round(KEPT_FOR + max(0.0, delay)),)),
+    )
+
+
+def pause_effects(keys: Keys, jid: str, pause: Pause, delay: float) -> tuple[Effect, ...]:
+    """What happens together with the end of a run of the job ``jid`` that sleeps, or waits, for so
+    many seconds."""
+    asleep = (pause.name, pause.remembered.decode(), round(KEPT_FOR + max(0.0, delay)))
+    if not pause.event:
+        return (Effect("asleep", keys.steps(jid), asleep),)
+    times = (f"{pause.since:.6f}", f"{pause.until:.6f}", round(_GRACE + max(0.0, delay)))
+    more = (keys.steps(jid), keys.schedule)
+    return (Effect("wait", keys.event(pause.event), (*asleep, jid, *times), more),)

@@ -48,6 +48,10 @@ function define.cursor()
 --- @include "effects/cursor"
 end
 
+function define.step()
+--- @include "effects/step"
+end
+
 function define.member()
 --- @include "effects/member"
 end
@@ -69,7 +73,8 @@ function define.due()
 end
 
 local PARTS = { unlock = 'lock', lock = 'lock', hold = 'lock', uncancel = 'cancel', remember = 'cancel',
-  forget = 'cursor', keep = 'cursor', batch = 'member', flow = 'batch' }
+  forget = 'cursor', keep = 'cursor', asleep = 'step', wait = 'step', unwait = 'step', batch = 'member',
+  flow = 'batch' }
 
 kind_of = function(name)
   if not effect_kinds[name] then define[PARTS[name] or name:match('^%l+')]() end
