@@ -123,15 +123,24 @@ async def kill_itself(seconds: float) -> None:
     os.kill(os.getpid(), 9)
 
 
-@forkq.job(name="KillOthers")
-async def kill_others(seconds: float) -> None:
-    """As ``KillItself``, and eats memory meanwhile."""
+@forkq.job(name="TakeAll")
+async def take_all() -> None:
+    """Takes memory until the kernel kills its process."""
     record("begin")
-    kept, end = [], time.monotonic() + seconds
-    while time.monotonic() < end:
-        kept.append(bytearray(1 << 20))
+    kept = []
+    for _ in range(100):
+        kept.append(bytearray(b"x") * (16 << 20))
         await asyncio.sleep(_SLICE)
-    os.kill(os.getpid(), 9)
+
+
+@forkq.job(name="Grow")
+async def grow(megabytes: int, path: str) -> None:
+    """Takes memory, and keeps it until there is a file."""
+    record("begin")
+    kept = bytearray(b"x") * (megabytes << 20)
+    while not Path(path).exists():
+        await asyncio.sleep(_LOOK_EVERY)
+    record("end" if kept else "")
 
 
 @forkq.job(name="BlockUntil")

@@ -182,6 +182,49 @@ def test_recycled_children_lose_no_coroutine_and_repeat_none(
     assert tree.stop() == 0
 
 
+@pytest.mark.parametrize("limit", ['max_memory = "150MB"', "max_age = 1"])
+def test_a_child_that_is_large_or_old_ends_its_coroutines_beside_a_new_one(
+    start: Start, redis: Redis, redis_server: Server, journal: Journal, door: Path, limit: str
+) -> None:
+    """docs/configuration.md: the new child takes jobs before those of the old one have ended."""
+    tree = start("async", more=f"[forkq]\n{limit}")
+    [old] = workers(tree)
+    running = push_many(redis_server, "Gate", [[str(door)]] * 3)
+    running += push_many(redis_server, "Grow", [[200, str(door)]])
+    journal.wait("begin", running)
+    line = wait_events(tree, "recycling a child")[0]
+    assert (line["why"], line["pid"]) == (limit.split(maxsplit=1)[0], old.pid)
+    wait_until(lambda: "busy]" not in title(old), what="the old child to retire")
+    later = push_many(redis_server, "Nap", [[0]] * 5)
+    journal.wait("end", later)
+    assert journal.jids("end").isdisjoint(running)
+    door.touch()
+    wait_settled(redis)
+    assert {one.pid for one in journal.lines("end") if one.jid in running} == {old.pid}
+    assert ran_once(journal)
+    wait_until(lambda: not old.is_running(), what="the end of the old child")
+
+
+def test_a_save_replaces_the_child_and_its_coroutines_end(
+    start: Start, redis: Redis, redis_server: Server, journal: Journal, door: Path
+) -> None:
+    """docs/operating.md: `forkq start --reload`."""
+    pytest.importorskip("watchfiles", reason="pip install 'forkq[reload]'")
+    tree = start("async", "--reload", app=APP.read_text() + ONCE)
+    running = push_many(redis_server, "Gate", [[str(door)]] * 3)
+    journal.wait("begin", running)
+    [old] = workers(tree)
+    path = tree.cwd / "jobs.py"
+    path.write_text(path.read_text().replace("version-1", "version-2"))
+    wait_until(lambda: "busy]" not in title(old), what="the old child to retire")
+    journal.wait("version-2", [push(redis_server, "Version")])
+    assert not journal.jids("end")
+    door.touch()
+    wait_settled(redis)
+    assert {line.pid for line in journal.lines("end")} == {old.pid}
+    assert ran_once(journal)
+
+
 @KINDS
 def test_small_mode_runs_coroutines_and_its_stop_lets_them_clean_up(
     start: Start, redis: Redis, redis_server: Server, journal: Journal, kind: Kind

@@ -7,10 +7,10 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
-import pytest
 from redis import Redis
 
 from forkq.config.capsule import MOST_TOGETHER
+from tests.process.memory_groups import killed
 from tests.process.shared import (
     Journal,
     payloads,
@@ -21,11 +21,13 @@ from tests.process.shared import (
     wait_settled,
     workers,
 )
+from tests.process.test_large_payloads import ENTERS_A_GROUP
 from tests.support.server import Server
-from tests.support.tree import StartTree
+from tests.support.tree import CHECKOUT, StartTree
 from tests.support.waiting import wait_until
 
 APP = Path(__file__).with_name("async_app.py")
+ALONE = 3  # deaths
 CONFIG = """
 [log]
 level = "warning"
@@ -35,28 +37,56 @@ concurrency = 1000
 """
 
 
-@pytest.mark.parametrize("guilty", ["KillItself", "KillOthers"])
 def test_the_guilty_one_of_many_is_found_and_buried_alone(
-    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal, guilty: str
+    redis_server: Server, redis: Redis, tree: StartTree, journal: Journal
 ) -> None:
     """No death with others counts: three alone do. No other job has one that counts."""
     jids = push_many(redis_server, "Nap", [[0.6]] * 20)
-    bad = push(redis_server, guilty, 0.2)
+    bad = push(redis_server, "KillItself", 0.2)
     jids += push_many(redis_server, "Nap", [[0.6]] * 20)
     forkq = tree(redis_server, app=APP, config=CONFIG, env=journal.env)
+    wait_found(redis, bad)
+    assert {line.jid for line in journal.lines("end")} == set(jids)
+    assert forkq.stop() == 0
+
+
+def test_the_one_that_takes_all_memory_is_found_when_the_kernel_kills(
+    memory_groups: Path,
+    redis_server: Server,
+    redis: Redis,
+    tree: StartTree,
+    journal: Journal,
+    tmp_path: Path,
+) -> None:
+    """Each child is in a control group of its own, with a limit that one of its jobs exceeds."""
+    door = tmp_path / "door"
+    jids = push_many(redis_server, "Gate", [[str(door)]] * 6)
+    bad = push(redis_server, "TakeAll")
+    env = {**journal.env, "MEMORY_GROUPS": str(memory_groups), "PYTHONPATH": str(CHECKOUT)}
+    forkq = tree(redis_server, app=APP.read_text() + ENTERS_A_GROUP, config=CONFIG, env=env)
+    wait_until(lambda: forkq.log_text().count("child died") == 2, what="two deaths")
+    door.touch()
+    groups = wait_found(redis, bad)
+    assert groups[:2] == [7, 7]
+    assert {line.jid for line in journal.lines("end")} == set(jids)
+    assert sum(map(killed, memory_groups.glob("of-*"))) >= ALONE + 2
+
+
+def wait_found(redis: Redis, bad: str) -> list[int]:
+    """Until that job is buried, as the only one, after groups that were halved and three deaths
+    alone. Returns how many ran together at each death with others."""
     wait_until(lambda: redis.zcard("dead") == 1, what="its burial", deadline=120)
     wait_settled(redis, deadline=120)
     [dead] = payloads(redis, "dead")
     assert dead["jid"] == bad
     crashes = dead["forkq"]["crashes"]
     groups = [crash["group"] for crash in crashes if "group" in crash]
-    assert [crash.get("alone", False) for crash in crashes[-3:]] == [True] * 3
-    assert not any(crash.get("alone") for crash in crashes[:-3])
+    assert [crash.get("alone", False) for crash in crashes[-ALONE:]] == [True] * ALONE
+    assert not any(crash.get("alone") for crash in crashes[:-ALONE])
     solo = groups[2:]  # the first two deaths are of ordinary children
     assert solo == sorted(solo, reverse=True)
     assert all(2 * after <= before for before, after in zip(groups[1:], solo, strict=False))
-    assert {line.jid for line in journal.lines("end")} == set(jids)
-    assert forkq.stop() == 0
+    return groups
 
 
 def test_many_suspects_run_together_and_a_kill_counts_against_none(
