@@ -225,6 +225,35 @@ def test_a_save_replaces_the_child_and_its_coroutines_end(
     assert ran_once(journal)
 
 
+WHICH = """
+@forkq.job(name="Which")
+async def which() -> None:
+    await asyncio.sleep(0)
+    record(type(asyncio.get_running_loop()).__module__)
+"""
+
+
+@pytest.mark.parametrize("found", ["asyncio.unix_events", "uvloop"])
+def test_a_child_has_the_loop_of_uvloop_where_that_is_installed(
+    start: Start,
+    redis_server: Server,
+    journal: Journal,
+    monkeypatch: pytest.MonkeyPatch,
+    found: str,
+) -> None:
+    """docs/async.md: "Where uvloop is installed, the loop is one of uvloop"."""
+    if found == "uvloop":
+        pytest.importorskip("uvloop")
+        monkeypatch.setenv("FORKQ_TEST_WITH_UVLOOP", "1")
+    tree = start("async", app=APP.read_text() + WHICH)
+    jids = push_many(redis_server, "Which", [[]] * 20)
+    jids += push_many(redis_server, "Nap", [[0.01]] * 100)
+    journal.wait(found, jids[:20])
+    journal.wait("end", jids[20:])
+    assert ran_once(journal)
+    assert tree.stop() == 0
+
+
 @KINDS
 def test_small_mode_runs_coroutines_and_its_stop_lets_them_clean_up(
     start: Start, redis: Redis, redis_server: Server, journal: Journal, kind: Kind

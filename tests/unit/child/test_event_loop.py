@@ -25,6 +25,7 @@ from forkq.child.job_task import JobTask
 from forkq.current_job import Reason, enter_job
 from forkq.errors import Cancelled, LeaseLost, Shutdown, TimeLimit
 from tests.support.documents import ROOT
+from tests.support.loops import LOOPS
 from tests.support.recorded_log import RecordedLog
 from tests.support.waiting import PATIENCE, wait_until
 
@@ -36,8 +37,12 @@ def log() -> RecordedLog:
     return RecordedLog()
 
 
-@pytest.fixture
-def loop(log: RecordedLog) -> Iterator[EventLoop]:
+@pytest.fixture(params=LOOPS)
+def loop(
+    log: RecordedLog, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[EventLoop]:
+    if request.param == "asyncio":
+        monkeypatch.setattr(event_loop, "_new_loop", asyncio.new_event_loop)
     loop = EventLoop(log)
     yield loop
     thread = loop.thread
