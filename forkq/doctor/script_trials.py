@@ -21,7 +21,6 @@ from .trial import Trial
 _IDENTITY: Final = "conformance:1:0123456789ab"
 _OWNER: Final = f"{_IDENTITY}/"
 _SOLO: Final = "conformance:1:0123456789ab:solo1/"
-_NO_RESULT: Final = ("", "", 0)  # what push.lua is told of it
 _CLASS: Final = "Conformance"
 _JID: Final = "{:024x}".format
 # Seconds for which a script is asked to keep something.
@@ -154,7 +153,7 @@ class _Story:
         keys, queue, (index, ends) = self._keys, self._keys.queue("e"), self._marked
         payload = b'{"class":"%s","forkq":{"needs":{"expires_at":\x01}}}' % _CLASS.encode()
         shared = [keys.queues, keys.schedule, index, ends]
-        over = [1, 5, "e", -_AHEAD, "+inf", *[""] * 9, 0, "", payload]
+        over = ["", 1, "e", -_AHEAD, "+inf", _CLASS, "", payload]
         yield Trial(Call(scripts.PUSH, [*shared, queue], over), 1)
         yield Trial(("ZRANGE", index, 0, 0, "WITHSCORES"), self._is_an_hour_ago)
         looked = Call(scripts.EXPIRED_JOBS, [queue, ends], [0, 10, _MUCH])
@@ -165,30 +164,35 @@ class _Story:
         leased = [keys.inflight("e"), keys.awaited("e"), keys.bucket("e"), ends]
         yield Trial(Call(scripts.END, leased, [f"{_OWNER}1", "expired", _CLASS, 1]), 1)
         yield Trial(("HGET", ends, f"{_CLASS}|expired"), b"2")
-        lock = keys.unique("d")
-        one = [1, 5, "e", "", "+inf", 5, _CLASS, _KEPT, "p", *[""] * 3, *_NO_RESULT, "", payload]
-        taken, again = [*one, _JID(1)], [*one, _JID(2)]
-        names = [*shared, queue, lock, keys.doubted]
-        yield Trial(Call(scripts.PUSH, names, [*taken, *again]), [1, 1, _JID(1).encode()])
-        yield from self._doubted(names, again)
-        known = [1, 5, "e", *[""] * 3, _CLASS, "", "", 5, "", "", *_NO_RESULT, "", payload]
-        known.append(_JID(3))
-        once = [*shared, queue, keys.pushed(_JID(3))]
-        yield Trial(Call(scripts.PUSH, once, known), 1)
-        yield Trial(Call(scripts.PUSH, once, known), [1, 2])
-        rate = [5, 1, 1000 * _KEPT]
-        slow = [2, 5, "e", "", "", "", _CLASS, *[""] * 5, *_NO_RESULT, *rate, payload, payload]
-        windows = [*shared, queue, keys.window("d"), keys.window("d")]
-        yield Trial(Call(scripts.PUSH, windows, slow), [1, 1, b""])
-        frees = f'[1, ["unlock", 2, "{_JID(2)}"]]'
-        yield Trial(Call(scripts.EFFECTS_ALONE, [ends, lock], [frees]), 1)
-        yield Trial(("HGET", lock, "jid"), None)
+        yield from self._guarded(payload, [*shared, queue])
         yield from self._newest(payload)
         yield from self._batched()
         yield from self._noted()
         yield from self._flowing()
         yield from self._answered()
         yield from self._debounced()
+
+    def _guarded(self, payload: bytes, shared: Sequence[str]) -> Iterator[Trial]:
+        """A lock, a jid that is known and a window each keep a second job out."""
+        keys = self._keys
+        lock = keys.unique("d")
+        again = [1, "e", "", "+inf", _CLASS, "l", 1000 * _KEPT, "p", payload, _JID(2)]
+        names = [*shared, lock, keys.doubted]
+        both = ["l", 2, *again[1:-1], _JID(1), *again[-2:]]
+        yield Trial(
+            Call(scripts.PUSH, [*shared, lock, *names[-2:]], both), [1, 1, _JID(1).encode()]
+        )
+        yield from self._doubted(names, ["l", *again])
+        known = ["k", 1, "e", "", "", _CLASS, "k", payload, _JID(3)]
+        once = [*shared, keys.pushed(_JID(3))]
+        yield Trial(Call(scripts.PUSH, once, known), 1)
+        yield Trial(Call(scripts.PUSH, once, known), [1, 2])
+        slow = ["w", 2, "e", "", "", _CLASS, "w", 1, 1000 * _KEPT, payload, payload]
+        windows = [*shared, keys.window("d"), keys.window("d")]
+        yield Trial(Call(scripts.PUSH, windows, slow), [1, 1, b""])
+        frees = f'[1, ["unlock", 2, "{_JID(2)}"]]'
+        yield Trial(Call(scripts.EFFECTS_ALONE, [self._marked[1], lock], [frees]), 1)
+        yield Trial(("HGET", lock, "jid"), None)
 
     def _newest(self, payload: bytes) -> Iterator[Trial]:
         """At most one job waits: the second push takes the place of the first, and is run."""
@@ -299,9 +303,8 @@ class _Story:
         fields = ["calls", "f", "on_f", _SECOND]
         yield Trial(Call(scripts.BATCH_CHANGE, names, [1, "open", "", *fields]), b"open")
         payload = b'{"forkq":{"needs":{"batch":{"i":\x02}}}}'
-        pushed = [1, 5, "b", *[""] * 7, 6, "", *_NO_RESULT, "", payload]
+        pushed = ["b", 1, "b", "", "+inf", _CLASS, "b", "", payload]
         shared = [keys.queues, keys.schedule, self._marked[0], ends, keys.queue("b"), *names[:2]]
-        pushed[4] = "+inf"
         yield Trial(Call(scripts.PUSH, shared, pushed), 1)
         yield Trial(("RPOP", keys.queue("b")), payload.replace(b"\x02", b"0"))
         yield Trial(Call(scripts.BATCH_CHANGE, names, [1, "seal"]), b"sealed")

@@ -7,7 +7,8 @@ once (``once``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 # Jobs that are sent at a time.
 BATCH: Final = 1000
-_SCHEDULE: Final = 2  # the number of its key in a call of push.lua
 # What push.lua says of a job: it is pushed, or was pushed before.
 _PUSHED: Final = (1, 2)
 # How many batches are under way: they hide a network's round trip. After a lost reply, Redis may
@@ -37,6 +37,9 @@ _UNDER_WAY: Final = 4
 Write: TypeAlias = "tuple[Command, Sequence[str]]"
 # What to send (it may be empty), how many replies will answer it, and how many to read now.
 Step: TypeAlias = "tuple[Packed, int, int]"
+# A part of push.lua that a group of jobs has: its letter, its keys, and its arguments.
+Part: TypeAlias = "tuple[str, Sequence[str], Sequence[Any]]"
+_LOCK: Final = "l"  # the letter of the part of unique jobs
 
 
 class Push(msgspec.Struct):
@@ -321,10 +324,10 @@ def push_call(jobs: Sequence[EncodedJob], keys: Keys) -> Call:
     """The call of push.lua that pushes these marked jobs, in groups that share all that they
     can."""
     names = [keys.queues, keys.schedule, keys.marked, keys.totals("ends")]
-    arguments: list[Any] = []
+    arguments: list[Any] = [""]
     for _, found in groupby(jobs, _shared):
-        _add_group(list(found), keys, names, arguments)
-    if any(job.lock for job in jobs):
+        arguments[0] += _add_group(list(found), keys, names, arguments)
+    if _LOCK in arguments[0]:
         names.append(keys.doubted)
     return Call(PUSH, names, arguments)
 
@@ -336,50 +339,69 @@ def _shared(job: EncodedJob) -> tuple[str, bool, Any]:
 
 def _add_group(
     jobs: Sequence[EncodedJob], keys: Keys, names: list[str], arguments: list[Any]
-) -> None:
-    """Adds one group of jobs to the arguments of a call of push.lua, and their keys to its keys."""
-    first, place, needs = jobs[0], _SCHEDULE, jobs[0].needs
+) -> str:
+    """Adds one group of jobs to the arguments of a call of push.lua, and their keys to its keys.
+    Returns the letters of its parts."""
+    parts = _parts_of(jobs, keys)
+    letters = "".join(letter for letter, _, _ in parts)
+    names += [keys.queue(jobs[0].queue)] if jobs[0].at is None else []
+    names += chain.from_iterable(more for _, more, _ in parts)
+    arguments += (*_head(len(jobs), jobs[0]), letters)
+    arguments += chain.from_iterable(values for _, _, values in parts)
+    arguments += _rows(jobs)
+    return letters
+
+
+def _head(count: int, first: EncodedJob) -> tuple[Any, ...]:
+    """What the arguments of a group begin with."""
+    needs = first.needs
     assert needs is not None
-    if first.at is None:
-        names.append(keys.queue(first.queue))
-        place = len(names)
-    jids = [job.jid for job in jobs]
+    queue = first.queue if first.at is None else ""
+    return (count, queue, needs.expires_in or "", needs.first, needs.name)
+
+
+def _rows(jobs: Sequence[EncodedJob]) -> Iterable[Any]:
+    """What the arguments of a group end with: of each job what it alone has."""
     each: list[Sequence[Any]] = [[job.payload for job in jobs]]
-    if first.at is not None:
+    if jobs[0].at is not None:
         each.append([job.at for job in jobs])
-    if needs.is_once or first.lock:
-        each.append(jids)
-    batch: tuple[int | str, int | str] = ("", "")
+    if jobs[0].lock or (jobs[0].needs and jobs[0].needs.is_once):
+        each.append([job.jid for job in jobs])
+    return chain.from_iterable(zip(*each, strict=True))
+
+
+def _parts_of(jobs: Sequence[EncodedJob], keys: Keys) -> list[Part]:
+    """The parts of push.lua that these jobs need, in its order."""
+    needs, parts = jobs[0].needs, list[Part]()
+    assert needs is not None
     if needs.batch is not None and not needs.batch.at:
-        before = _put(names, keys.of_members(needs.batch.bid))
-        batch = (before + 1, needs.batch.argument)
-    known = _put(names, map(keys.pushed, jids)) if needs.is_once else ""
-    locks = _put(names, [keys.unique(job.lock) for job in jobs]) if first.lock else ""
-    results = _put(names, map(keys.result, jids)) if needs.result_ttl else ""
-    windows: tuple[int | str, ...] = ("",)
+        parts.append(("b", keys.of_members(needs.batch.bid), (needs.batch.argument,)))
+    parts += _guards_of(jobs, needs, keys)
+    if needs.result_ttl:
+        placeholder = needs.placeholder(jobs[0].queue)
+        parts.append(("r", [keys.result(job.jid) for job in jobs], placeholder))
+    return parts
+
+
+def _guards_of(jobs: Sequence[EncodedJob], needs: PushNeeds, keys: Keys) -> Iterator[Part]:
+    """The parts that may keep jobs out, each by a key of its own."""
+    if needs.is_once:
+        yield "k", [keys.pushed(job.jid) for job in jobs], ()
+    if jobs[0].lock:
+        yield _LOCK, [keys.unique(job.lock) for job in jobs], _lock_of(needs)
     if needs.throttle is not None:
-        windows = (_put(names, [keys.window(job.window) for job in jobs]), *needs.throttle)
-    arguments += (len(jobs), place, first.queue, needs.expires_in or "", needs.first)
-    arguments += (locks, needs.name, *_lock_of(needs), known, *batch)
-    arguments += (results, *needs.placeholder(first.queue), *windows)
-    arguments += chain.from_iterable(zip(*each, strict=True))
+        yield "w", [keys.window(job.window) for job in jobs], needs.throttle
 
 
-def _put(names: list[str], more: Iterable[str]) -> int:
-    """Adds these keys to those of a call. Returns the number of the key before them."""
-    before = len(names)
-    names += more
-    return before
-
-
-def _lock_of(needs: PushNeeds) -> tuple[object, object]:
-    """For how many seconds these jobs have their locks, and the letter of that for push.lua."""
+def _lock_of(needs: PushNeeds) -> tuple[int, str]:
+    """For how many milliseconds these jobs have their locks, and the letter of that for
+    push.lua."""
     unique = needs.unique
-    if unique is None:
-        return "", ""
+    assert unique is not None
+    milliseconds = math.ceil(1000 * unique.seconds)
     if needs.batch is not None and unique.kind == "p":
-        return unique.seconds, "f"  # what is pushed later is no member
-    return unique.seconds, unique.kind
+        return milliseconds, "f"  # what is pushed later is no member
+    return milliseconds, unique.kind
 
 
 def _write_of_newest(jobs: Sequence[EncodedJob], keys: Keys) -> Write:
@@ -411,13 +433,13 @@ def _write_of_debounced(jobs: Sequence[EncodedJob], keys: Keys) -> Write:
     names += [keys.unique(job.lock) for job in jobs]
     arguments: list[Any] = []
     for job in jobs:
-        assert job.needs is not None
-        assert job.needs.debounce is not None
-        arguments += (job.payload, job.jid, job.needs.name, *job.needs.debounce)
-        result, place = bool(job.needs.result_ttl), len(names)
-        arguments += (job.needs.expires_in or 0, place + result if job.needs.is_once else "")
-        placeholder, waits = job.needs.placeholder(job.queue)
-        arguments += (place if result else "", placeholder, waits + 1000 * job.needs.debounce.most)
+        needs = job.needs
+        assert needs is not None and needs.debounce is not None  # noqa: PT018 - one fact
+        arguments += (job.payload, job.jid, needs.name, *needs.debounce, needs.expires_in or 0)
+        result, place = bool(needs.result_ttl), len(names)
+        placeholder, waits = needs.placeholder(job.queue)
+        arguments += (place + result if needs.is_once else "", place if result else "")
+        arguments += (placeholder, waits + 1000 * needs.debounce.most)
         names += _more_keys(job, keys)
     return Call(PUSH_DEBOUNCED, names, arguments).command, [job.jid for job in jobs]
 

@@ -229,15 +229,15 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "a push does not name the queue of a marked job",
-        "if not is_error(reply) and first ~= ''",
+        "if type(reply) == 'number' and first ~= ''",
         "if false",
         worlds.EXPIRY,
         "push",
     ),
     Mutation(
         "a push gives twice the time",
-        "started / 1000 + after",
-        "started / 1000 + 2 * after",
+        "now_in_ms() / 1000 + after",
+        "now_in_ms() / 1000 + 2 * after",
         worlds.EXPIRY,
         "push",
     ),
@@ -343,14 +343,12 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "a push does not look at its lock",
-        "if holder ~= '' and holder ~= jid then",
-        "if false then",
+        "if was_free or holder == jid then return nil end",
+        "if true then return nil end",
         worlds.UNIQUE,
         "push",
     ),
-    Mutation(
-        "a push takes no lock", "  take_locks(group.taken", "  tostring(group.taken", worlds.UNIQUE
-    ),
+    Mutation("a push takes no lock", "  take_lock(each[1]", "  tostring(each[1]", worlds.UNIQUE),
     Mutation(
         "an end leaves its lock",
         "if holder == effect[3] then redis.pcall('DEL', lock) end",

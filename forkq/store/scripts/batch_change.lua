@@ -29,7 +29,7 @@ local function join(hash, ends, via, count, token)
   local first, finished = next_member(hash, ends, via)
   if finished then return finished end
   redis.call('HSET', hash, 'joins:' .. token, first .. ' ' .. count, 'away', 1)
-  add_members(hash, count)
+  add_members(hash, count, batch.now())
   return first
 end
 

@@ -18,9 +18,9 @@ local function next_member(hash, ends, via)
   return tonumber(values[2] or 0)
 end
 
-local function add_members(hash, count)
+-- `now`: epoch seconds.
+local function add_members(hash, count, now)
   redis.pcall('HINCRBY', hash, 'total', count)
-  local time = redis.call('TIME')
-  redis.pcall('HSET', hash, 'pushed_at', time[1])
+  redis.pcall('HSET', hash, 'pushed_at', string.format('%.0f', now))
   redis.pcall('EXPIRE', hash, 180 * 86400)
 end

@@ -17,7 +17,7 @@ local function open_batch(place, above, via, fields)
   redis.call('ZADD', place.index, now, place.hash)
   if index then
     redis.call('HSET', place.hash, 'index', index)
-    add_members(parent, 1)
+    add_members(parent, 1, now)
     redis.call('HSET', parent, 'child:' .. index, place.hash)
   end
 end

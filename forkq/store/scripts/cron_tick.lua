@@ -28,6 +28,7 @@ local unpack = table.unpack or unpack -- Lua 5.4 has the former
 
 --- @include "marked"
 --- @include "ended"
+--- @include "now"
 --- @include "lock"
 --- @include "doubt"
 --- @include "ticket_push"
@@ -88,7 +89,7 @@ if pushes then
     note_if_marked(KEYS[7], ARGV[8], ARGV[6])
     redis.pcall('HSET', KEYS[2], name, ARGV[7])
     if type(holder) == 'string' then
-      take_lock(KEYS[9], ARGV[7], ARGV[12], 1000 * ARGV[13], holder == '', ARGV[14] == 'e')
+      take_lock(KEYS[9], ARGV[7], ARGV[12], in_text(1000 * ARGV[13]), holder == '', ARGV[14] == 'e')
     end
     if most ~= '' then note_in_window(KEYS[14], 1, most, milliseconds) end
   end

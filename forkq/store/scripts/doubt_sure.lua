@@ -5,6 +5,7 @@
 --       forgets)
 -- Returns how many locks those jobs still had.
 
+--- @include "now"
 --- @include "lock"
 
 local sure, found = string.format('%.0f', now_in_ms() + ARGV[1]), 0

@@ -14,9 +14,11 @@
 local unpack = table.unpack or unpack -- Lua 5.4 has the former
 
 --- @include "ended"
+--- @include "now"
 --- @include "lock"
 --- @include "debounce"
 --- @include "once"
+--- @include "placeholder"
 
 local function push(i, lock)
   local payload, jid, class, after, most, expires_in, known = unpack(ARGV, i, i + 6)

@@ -18,6 +18,7 @@ local unpack = table.unpack or unpack -- Lua 5.4 has the former
 
 --- @include "ticket_push"
 --- @include "once"
+--- @include "placeholder"
 
 local MOMENT = '\1'
 local replies, named = { 1 }, {}

@@ -2,13 +2,6 @@
 
 --- @include "needs"
 
--- Writes the placeholder of a job that was pushed: after `milliseconds` from the moment on at which the job is
--- due, it is gone. A key that holds another type is left as it is.
-local function await_result(key, placeholder, milliseconds, totals)
-  local reply = redis.pcall('SET', key, placeholder, 'PX', string.format('%.0f', milliseconds), 'GET')
-  if type(reply) == 'table' and reply.err then count_end(totals, 'damaged', '(feature)') end
-end
-
 -- Whether the result of the job in this payload is kept. In another place of the payload the same text only
 -- makes the leader look for a result that is not there.
 local function has_result(payload)

@@ -13,6 +13,7 @@
 
 --- @include "ended"
 --- @include "marked"
+--- @include "now"
 --- @include "lock"
 --- @include "result"
 

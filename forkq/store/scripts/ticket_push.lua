@@ -21,13 +21,12 @@ local function note_newest(place, found, job)
     'next_queue', job.queue)
   if refusal then return refusal end
   local now = now_in_ms()
-  redis.pcall('ZREMRANGEBYSCORE', place.index, '-inf', string.format('%.0f', now - INDEXED_FOR))
-  redis.pcall('ZADD', place.index, string.format('%.0f', now), place.lock)
+  redis.pcall('ZREMRANGEBYSCORE', place.index, '-inf', in_text(now - INDEXED_FOR))
+  redis.pcall('ZADD', place.index, in_text(now), place.lock)
   local before = found.next or found.state ~= 'running' and found.jid or ''
   if before ~= '' then end_replaced(place, found, job) end
   hold_ticket(place.lock, job.milliseconds)
-  local is_elsewhere = found.state ~= 'running' and found.queue ~= job.queue
-  if is_elsewhere then redis.pcall('HSET', place.lock, 'sure', '0') end
+  if found.state ~= 'running' and found.queue ~= job.queue then redis.pcall('HSET', place.lock, 'sure', '0') end
   note_if_doubted(place.doubted, place.lock, '', false)
   return 1
 end

@@ -1,5 +1,6 @@
 -- Part of effects.lua: the effect on the lock of a debounced job.
 
+--- @include "now"
 --- @include "lock"
 --- @include "debounce"
 

@@ -1,5 +1,6 @@
 -- Part of effects.lua: the effects on the lock of a unique job.
 
+--- @include "now"
 --- @include "lock"
 
 -- Frees the lock if this job has it: the effect has its jid.
@@ -16,7 +17,7 @@ effect_kinds.lock = {
   look = function(lock) return holder_of(lock) end,
   write = function(lock, effect, holder)
     if holder ~= '' and holder ~= effect[3] then return false end
-    take_lock(lock, effect[3], effect[4], effect[5], holder == '')
+    take_lock(lock, effect[3], effect[4], in_text(effect[5]), holder == '')
     return true
   end,
 }
@@ -26,7 +27,7 @@ effect_kinds.lock = {
 effect_kinds.hold = {
   look = function(lock) return holder_of(lock) end,
   write = function(lock, effect, holder)
-    if holder == effect[3] then take_lock(lock, effect[3], effect[4], effect[5], false) end
+    if holder == effect[3] then take_lock(lock, effect[3], effect[4], in_text(effect[5]), false) end
     return true
   end,
 }
