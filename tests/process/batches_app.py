@@ -1,9 +1,10 @@
 """Batches with a ledger in a server of its own; and, run as a program, the processes that push
 them. A tree loads a copy of this file as its app.
 
-The ledger has for each batch: ``members``, whose push Redis has confirmed; ``ended``, those that
-have ended a run; ``called:EVENT``, by which processes that callback was run; ``early``, callbacks
-that found a member which had not ended.
+The ledger has ``made``, the names of batches that were begun, and for each batch: ``members``,
+whose push Redis has confirmed; ``ended``, those that have ended a run; ``called:EVENT``, by which
+processes that callback was run, and when it had come to its queue; ``early``, callbacks that found
+a member which had not ended.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from redis import Redis
 import forkq
 
 ledger = Redis.from_url(os.environ["FORKQ_TEST_LEDGER"])
+QUEUES = os.environ.get("FORKQ_TEST_QUEUES", "default").split()
+LONGEST = float(os.environ.get("FORKQ_TEST_LONGEST", "0.01"))  # seconds that a member takes
 
 
 @forkq.job(name="Member", retry=2, backoff=0.05, on_crash="requeue")
 def member(batch: str, number: str, more: int) -> None:
     """Ends after a moment; some fail at first, some for ever, and some push further members."""
-    time.sleep(random.uniform(0, 0.01))
+    time.sleep(random.uniform(0, LONGEST))
     kind = hash_of(number)
     if kind == 0 and ledger.hincrby("failed", number, 1) == 1:
         raise ValueError("at first")
@@ -42,7 +45,8 @@ def called(batch: str, event: str) -> None:
     """Notes which members had not ended, and who runs it."""
     if event != "death" and ledger.sdiff([f"members:{batch}", f"ended:{batch}"]):
         ledger.rpush("early", f"{batch} {event}")
-    ledger.rpush(f"called:{batch}:{event}", os.getpid())
+    came = forkq.current_job().payload["enqueued_at"]
+    ledger.rpush(f"called:{batch}:{event}", f"{os.getpid()} {came}")
 
 
 def hash_of(number: str) -> int:
@@ -52,20 +56,23 @@ def hash_of(number: str) -> int:
 
 def push(batch: str, number: str, more: int) -> None:
     """Pushes one member, and notes it once Redis has confirmed that."""
-    member.perform_async(batch, number, more)
+    member.set(queue=random.choice(QUEUES)).perform_async(batch, number, more)
     ledger.sadd(f"members:{batch}", number)
 
 
 def make(number: int) -> None:
     """Makes one batch, and fills it while its members run."""
-    name = f"{os.getpid()}-{number}"
-    events = {event: called.s(name, event) for event in ("death", "finish", "success")}
-    calls: Any = {f"on_{event}": prepared for event, prepared in events.items()}
+    name = f"{os.getpid()}-{number}-{random.getrandbits(32):08x}"
+    ledger.sadd("made", name)
+    calls: Any = {
+        f"on_{event}": called.set(queue=random.choice(QUEUES)).s(name, event)
+        for event in ("death", "finish", "success")
+    }
     with forkq.Batch(name, **calls):
         for each in range(random.randint(0, 12)):
             push(name, f"{name}.{each}", random.choice((0, 0, 0, 1)))
             if random.random() < 0.3:
-                time.sleep(0.005)
+                time.sleep(LONGEST / 2)
 
 
 def push_all(pushers: int, rounds: int) -> None:
@@ -84,10 +91,13 @@ def fork(number: int, rounds: int) -> int:
         return pid
     random.seed()
     while (turn := int(ledger.incr(f"rounds:{number}"))) <= rounds:
-        make(turn)
+        try:
+            make(turn)
+        except forkq.ServerUnavailable:  # it stays broken, or open, and another one is made
+            ledger.decr(f"rounds:{number}")
+            time.sleep(0.1)
     os._exit(0)
 
 
 if __name__ == "__main__":
-    forkq.configure(url=sys.argv[1])
-    push_all(int(sys.argv[2]), int(sys.argv[3]))
+    push_all(int(sys.argv[1]), int(sys.argv[2]))
