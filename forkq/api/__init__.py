@@ -20,7 +20,9 @@ from .classes import HeldClass, held_classes, release_class
 from .door import server, servers, shards, shards_of
 from .entry import JobEntry
 from .features.batches import BatchEntry as Batch
-from .features.batches import BatchReport, batches
+from .features.batches import BatchReport, FlowReport, batches
+from .features.flows import FlowEntry as Flow
+from .features.flows import StepReport, flows
 from .features.locks import LockFilter, UniqueLock, free_lock, lock_of, unique_locks
 from .filters import Filter
 from .find import (
@@ -57,6 +59,8 @@ __all__ = [
     "FailureGroup",
     "FailureGroups",
     "Filter",
+    "Flow",
+    "FlowReport",
     "HeldClass",
     "Histogram",
     "Hold",
@@ -82,6 +86,7 @@ __all__ = [
     "Server",
     "Servers",
     "Stats",
+    "StepReport",
     "Tree",
     "UniqueLock",
     "WorkSet",
@@ -95,6 +100,7 @@ __all__ = [
     "entry",
     "failures",
     "find",
+    "flows",
     "free_lock",
     "held_classes",
     "history",

@@ -58,6 +58,7 @@ _COMMANDS = {
     "classes": "classes",
     "unique": "features.unique",
     "batches": "features.batches",
+    "flows": "features.flows",
     "result": "features.results",
     "jobs": "jobs",
     "retries": "jobs",
@@ -83,8 +84,8 @@ _GROUPS = {
     "Run": ("init", "start", "quiet", "stop", "restart", "status", "push", "shell", "demo"),
     "Look": (
         *("stats", "running", "stuck", "find", "result", "processes", "queues", "jobs", "retries"),
-        *("dead", "scheduled", "classes", "unique", "batches", "shards", "doctor", "top", "web"),
-        "metrics",
+        *("dead", "scheduled", "classes", "unique", "batches", "flows", "shards", "doctor", "top"),
+        *("web", "metrics"),
     ),
     "Act": ("retry", "cancel", "undo", "pause", "resume", "limits", "cron", "mark-deploy"),
     "Configure": ("config", "adopt", "version"),

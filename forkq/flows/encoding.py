@@ -57,6 +57,20 @@ def encoded(client: Client, graph: Graph, home: Home) -> dict[str, EncodedStep]:
     return found
 
 
+def grafted(client: Client, graph: Graph, home: Home) -> list[EncodedStep]:
+    """The steps that a step adds to its flow, each behind those that it comes after. Raises
+    InvalidJob."""
+    found = []
+    for name in graph.ordered(is_part=True):
+        step = graph.steps[name]
+        job = encoded_job(client, step, home, None)
+        kept = unstarted(job.payload, job.needs.expires_in if job.needs else 0.0)
+        edges = [text for one, how in step.after.items() for text in (one, LETTERS[how])]
+        arguments = (name, kept, len(step.after), *edges)
+        found.append(EncodedStep(job.jid, job.queue, arguments, len(kept)))
+    return found
+
+
 def firsts(graph: Graph) -> str:
     """The steps that nothing is before, as flow.lua has them."""
     steps = enumerate(graph.steps.values())

@@ -11,15 +11,18 @@ from ..batches.batch import waits_for_commit
 from ..batches.block import block
 from ..batches.callbacks import checked, checked_ways, made_fields
 from ..client import transactions
+from ..current_job import current_job
 from ..default_client import adefault, default
 from ..errors import ForkqError, InvalidJob, ServerRefused, ServerUnavailable, shown
-from ..features.batch.parts import DEEPEST, EVENTS
-from ..features.flow.parts import OnFailure
+from ..features.batch.parts import DEEPEST, EVENTS, place_in
+from ..features.flow.parts import MOST, OnFailure
 from ..store.loop.in_thread import in_thread
-from ..store.scripts import FLOW_PUSH
+from ..store.scripts import FLOW_GRAFT, FLOW_PUSH
+from ..wire.marks import KEY, needs_in
 from ..wire.payload import DEFAULT_QUEUE
 from ..wire.prepared import PreparedJob, StepResult, Steps
-from .encoding import EncodedStep, Home, encoded, firsts, pages
+from .changes import cancel_flow
+from .encoding import EncodedStep, Home, encoded, firsts, grafted, pages
 from .graph import Graph, edges_of
 from .waiting import astep_result, refuse_deadlock, step_result
 
@@ -63,6 +66,8 @@ class Flow:
         self._graph = Graph()
         self._pushed: dict[str, EncodedStep] = {}
         self._server: Server | None = None
+        self._above: tuple[str, ...] = ()
+        self._by: int | None = None  # the index of the step that adds more of them
         if steps is not None:
             self._graph.add_all(steps)
 
@@ -122,6 +127,28 @@ class Flow:
         self._refuse_deadlock(name)
         return await astep_result(self.bid, name, timeout)
 
+    @classmethod
+    def current(cls) -> Flow:
+        """The flow of which the running job is a step: it takes more steps, until this job has
+        ended. They may come after steps that are there, also after this one; what is there comes
+        after none of them. A name that this very step has added in an earlier run is that step:
+        so a second run changes nothing. Raises ForkqError in any other job."""
+        job = current_job()
+        place = place_in(needs_in(job.payload.get(KEY)))
+        if place is None or not place.step:
+            raise ForkqError("there is no current flow: this job is no step of one")
+        made = cls()
+        made.bid, made._above, made._by = place.bid, place.above, place.member
+        made._server = _home_of([job.queue], None)
+        return made
+
+    def cancel(self) -> None:
+        """Cancels it: no step starts any more, and those that wait in their queues or run end as by
+        ``forkq.cancel``. Any other process has ``forkq.api.Flow(bid)``."""
+        if self._server is None:
+            raise ForkqError(f"{self!r} was not pushed")
+        cancel_flow(self._server, self.bid, self._above)
+
     def _refuse_deadlock(self, name: str) -> None:
         refuse_deadlock(name, {each.queue for each in self._pushed.values()})
 
@@ -129,6 +156,9 @@ class Flow:
         """Checks and encodes the flow, once: so what is sent again is the same. Raises
         InvalidJob."""
         if self._pushed:
+            return
+        if self._by is not None:
+            self._prepare_grafts(client)
             return
         if not self._graph.steps:
             raise InvalidJob(f"{self!r} has no step: add one before it is pushed")
@@ -147,6 +177,11 @@ class Flow:
         self._fields = [*fields, "flow", len(steps)]
         self._pushed = steps
 
+    def _prepare_grafts(self, client: Client) -> None:
+        steps = grafted(client, self._graph, Home(self.bid, self._above))
+        _home_of(sorted({one.queue for one in steps}), self._server)
+        self._pushed = {one.arguments[0]: one for one in steps}
+
     def _send(self) -> None:
         """Pushes the flow now, or with the pushes that wait for a commit."""
         if waits_for_commit():
@@ -156,11 +191,27 @@ class Flow:
             self._send_all()
 
     def _send_all(self) -> None:
+        if self._by is not None:
+            self._graft()
+            return
         left = [*pages(sorted(self._pushed.values(), key=lambda each: each.arguments[0]))]
         for page in left:
             is_last = page is left[-1]
             total, first = (len(self._pushed), firsts(self._graph)) if is_last else ("", "")
             self._run(total, first, page)
+
+    def _graft(self) -> None:
+        """Adds steps to the flow, some hundred at a time. Raises InvalidJob for a name that is not
+        there, or that another step has added."""
+        assert self._server is not None
+        keys = self._server.keys.of_flow(self.bid, self._above)
+        for page in pages([*self._pushed.values()]):
+            told = chain.from_iterable(each.arguments for each in page)
+            arguments = (1 + len(self._above), self._by, MOST, *told)
+            said = run_again(self._server, FLOW_GRAFT, keys, arguments)
+            if said != 1:
+                raise _not_added(*(text.decode("utf-8", "replace") for text in said))
+        self._graph, self._pushed = Graph(), {}
 
     def _run(self, total: int | str, first: str, page: Sequence[EncodedStep]) -> None:
         """Sends one part; each may be sent again after a lost reply. Raises ServerUnavailable."""
@@ -169,6 +220,15 @@ class Flow:
         head = (1 + len(self._above), self._via, total, first, len(self._fields), *self._fields)
         arguments = (*head, *chain.from_iterable(each.arguments for each in page))
         run_again(self._server, FLOW_PUSH, keys, arguments)
+
+
+def _not_added(why: str, name: str) -> InvalidJob:
+    said = {
+        "double": f"the flow has a step {shown(name)} already, and this step has not added it",
+        "unknown": f"a step comes after {shown(name)}, and the flow has no such step",
+        "many": f"a flow has {MOST:,} steps at most: {shown(name)} is one more",
+    }
+    return InvalidJob(said[why])
 
 
 def _within(outer: Batch) -> tuple[tuple[str, ...], int | None]:
@@ -186,17 +246,16 @@ def _home_of(queues: Sequence[str], outer: Server | None) -> Server:
     servers = default().servers
     if not servers.names:
         return servers.default
-    home = outer
+    home = outer or servers.parts_of(queues[0])[0]
     for queue in queues:
-        parts = servers.parts_of(queue)
-        home = home or parts[0]
-        if [part.name for part in parts] != [home.name]:
-            there = ", ".join(part.name for part in parts)
+        names = [part.name for part in servers.parts_of(queue)]
+        if names != [home.name]:
             raise InvalidJob(
-                f"the flow is on the shard {home.name}, and the queue {queue!r} on {there}: all "
-                "steps and callbacks of a flow must be on one shard, and on no spread queue"
+                f"the flow is on the shard {home.name}, and the queue {queue!r} on "
+                f"{', '.join(names)}: all steps and callbacks of a flow must be on one shard, and "
+                "on no spread queue"
             )
-    return home or servers.default
+    return home
 
 
 def run_again(server: Server, script: Script, keys: Sequence[str], arguments: Sequence[Any]) -> Any:

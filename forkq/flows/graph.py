@@ -85,12 +85,12 @@ class Graph:
         found = name if count == 1 else f"{name}-{count}"
         return self._free_name(name) if found in self.steps else found
 
-    def ordered(self, known: Collection[str] = ()) -> list[str]:
-        """The names of all steps, each behind those that it comes after. ``known``: steps that are
-        there already. Raises InvalidJob for a name that no step has, for a circle, and for a step
-        that takes the result of one that it does not come after."""
-        for step in self.steps.values():
-            self._check_names(step, known)
+    def ordered(self, *, is_part: bool = False) -> list[str]:
+        """The names of all steps, each behind those that it comes after. Raises InvalidJob for a
+        name that no step has, for a circle, and for a step that takes the result of one that it
+        does not come after. ``is_part``: there are more steps, which are not known here."""
+        for step in self.steps.values() if not is_part else ():
+            self._check_names(step)
         left = {name: sum(one in self.steps for one in s.after) for name, s in self.steps.items()}
         ready, found = deque(name for name, count in left.items() if not count), list[str]()
         behind = self.behind()
@@ -115,10 +115,10 @@ class Graph:
                     found[name].append(step.name)
         return found
 
-    def _check_names(self, step: FlowStep, known: Collection[str]) -> None:
+    def _check_names(self, step: FlowStep) -> None:
         for name in step.after:
-            if name not in self.steps and name not in known:
-                like = nearest(name, [*self.steps, *known])
+            if name not in self.steps:
+                like = nearest(name, self.steps)
                 hint = f"; did you mean {like!r}?" if like else ""
                 raise InvalidJob(
                     f"step {shown(step.name)} comes after {shown(name)}, and the flow has no such "

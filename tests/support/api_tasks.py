@@ -557,6 +557,22 @@ for report in api.batches():
 """,
     ),
     Task(
+        "See a flow and its steps, and retry or cancel it",
+        ("forkq.api.Flow", "forkq.api.FlowReport", "forkq.api.StepReport", "forkq.api.flows"),
+        """\
+from forkq import api
+
+report: api.FlowReport
+for report in api.flows():
+    flow = api.Flow(report.bid)
+    step: api.StepReport
+    for step in flow.steps():
+        print(step.name, step.state, step.waits_for)
+    if report.dead:
+        flow.retry_dead()
+""",
+    ),
+    Task(
         "See and free the locks of unique jobs",
         (
             *("forkq.api.unique_locks", "forkq.api.LockFilter", "forkq.api.UniqueLock"),

@@ -147,8 +147,14 @@ def batch_reports(bids: Sequence[str], server: Server) -> list[BatchReport]:
 
 
 def batches(where: Server | Iterable[Server] | None = None) -> list[BatchReport]:
-    """All batches, the one that changed last first: of each server the latest 10,000. Raises
-    ServerUnavailable."""
+    """All batches that are no flows, the one that changed last first: of each server the latest
+    10,000. Raises ServerUnavailable."""
+    return [report for report in reports(where) if not isinstance(report, FlowReport)]
+
+
+def reports(where: Server | Iterable[Server] | None = None) -> list[BatchReport]:
+    """All batches and flows, the one that changed last first: of each server the latest 10,000.
+    Raises ServerUnavailable."""
     servers = where or all_servers()
     found: list[BatchReport] = []
     for server in (servers,) if isinstance(servers, Server) else servers:

@@ -140,8 +140,10 @@ class Settler:
 
     def _take_results(self, job: Payload) -> None:
         needs = needs_in(job.get(KEY))
-        if names := names_taken(needs, job.get("args")):
-            job["args"] = filled(job["args"], needs, self._results(needs, names))
+        names = names_taken(needs, job.get("args"))
+        if names is not None:
+            found = self._results(needs, names) if names else {}
+            job["args"] = filled(job["args"], needs, found)
 
     def _results(self, needs: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
         place = place_in(needs)

@@ -96,12 +96,12 @@ def is_step(marks: object) -> bool:
     return FLOW in needs_in(marks)
 
 
-def names_taken(needs: Mapping[str, Any], args: Any) -> list[str]:
+def names_taken(needs: Mapping[str, Any], args: Any) -> list[str] | None:
     """The names of the steps whose results a job with these ``needs`` takes as arguments, each
-    once; none if it is no step."""
+    once: none, if it takes a list of none. None if it takes no results."""
     need = needs.get(FLOW)
     if type(need) is not dict or not need.get("takes"):
-        return []
+        return None
     found = dict[str, None]()
     for names in taken_in(args, str(need.get("bid"))):
         found.update(dict.fromkeys([names] if isinstance(names, str) else names))

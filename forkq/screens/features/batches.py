@@ -35,7 +35,8 @@ _EVENTS: Final = {"d": "on_death", "f": "on_finish", "s": "on_success"}
 _TONES: Final[dict[str, Tone]] = {"broken": "bad", "succeeded": "good"}
 
 
-def _state(batch: BatchReport) -> Cell:
+def state_cell(batch: BatchReport) -> Cell:
+    """The state of a batch, or of a flow."""
     if batch.may_be_abandoned:
         return (Phrase("open, abandoned?", "bad"),)
     if batch.state == "finished" and batch.dead:
@@ -43,7 +44,9 @@ def _state(batch: BatchReport) -> Cell:
     return (Phrase(batch.state, _TONES.get(batch.state, "")),)
 
 
-def _count(name: str, title: str) -> Column[BatchReport]:
+def count_column(name: str, title: str) -> Column[Any]:
+    """The column of one number of batches."""
+
     def cell(batch: BatchReport) -> Cell:
         return (Phrase(format_count(getattr(batch, name))),)
 
@@ -72,12 +75,12 @@ BATCHES: Final[Sheet[BatchReport]] = Sheet(
         Column("bid", "Batch", lambda b: (Phrase(b.bid, kind="id"),), whole=True, on=COMMAND),
         Column("name", "Name", lambda b: (Phrase(b.name),) if b.name else (), on=COMMAND),
         Column("batch", "Batch", _batch, least=12, on=LIVE),
-        Column("state", "State", _state),
-        _count("total", "Members"),
-        _count("waiting", "Waiting"),
-        _count("done", "Done"),
-        _count("dead", "Dead"),
-        _count("otherwise", "Otherwise"),
+        Column("state", "State", state_cell),
+        count_column("total", "Members"),
+        count_column("waiting", "Waiting"),
+        count_column("done", "Done"),
+        count_column("dead", "Dead"),
+        count_column("otherwise", "Otherwise"),
         Column("progress", "Ended", _progress, on=BROWSER),
         Column("made_at", "Made", lambda b: (Moment(b.made_at),)),
     ),

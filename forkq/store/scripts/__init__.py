@@ -58,6 +58,7 @@ def _read(name: str) -> bytes:
 SET_ADD = _load("set_add")
 BATCH_CHANGE = _load("batch_change")
 FLOW_CHANGE = _load("flow_change")
+FLOW_GRAFT = _load("flow_graft")
 FLOW_PUSH = _load("flow_push")
 BURY = _load("bury")
 CRON_CLAIM = _load("cron_claim")

@@ -6,6 +6,7 @@
 --            one waits, 'c' it is cancelled, 'r' it runs all the same. `next:` has those that nothing is before
 --   end:I    how it has ended, and what it has returned (features/results/parts.py)
 --   of:NAME  the index of the step of that name
+--   from:I   the index of the step that has added it, if one has (flow_graft.lua)
 --   todo     the steps that have changed, and whose next ones do not all know that: of each its index, the states that
 --            it had and has, and from where to where in next:I those ones stand; with spaces between, and a comma
 --            behind the last one. '*' in the place of an index: all steps are cancelled, from one index to another
