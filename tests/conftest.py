@@ -144,7 +144,7 @@ def shared_server() -> Iterator[Server]:
 def redis_server(shared_server: Server) -> Iterator[Server]:
     """The shared server, whose data has just been flushed: what another test has left in a queue
     must not run in the tree of this one."""
-    shared_server.cli("FLUSHALL")
+    shared_server.flush()
     yield shared_server
     shared_server.close_clients()
 
