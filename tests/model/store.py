@@ -118,10 +118,10 @@ class Store:
     def __init__(self, texts: dict[str, bytes] | None = None) -> None:
         self._lua = Lua()
         known = every_script()
-        self._scripts = {
-            script.sha: self._lua.compile((texts or {}).get(name, script.text))
-            for name, script in known.items()
+        self._texts = {
+            script.sha: (texts or {}).get(name, script.text) for name, script in known.items()
         }
+        self._scripts: dict[bytes, Any] = {}  # compiled: a world uses few of them
         self.names: dict[bytes, str] = {script.sha: name for name, script in known.items()}
         self.states: list[dict[bytes, Frozen]] = []
         self._numbers: dict[State, int] = {}
@@ -179,7 +179,12 @@ class Store:
     def _run_script(self, run: _Run, command: tuple[bytes, ...]) -> Any:
         count = int(command[2])
         keys, arguments = command[3 : 3 + count], command[3 + count :]
-        return self._lua.run(self._scripts[command[1]], keys, arguments, run)
+        return self._lua.run(self._script(command[1]), keys, arguments, run)
+
+    def _script(self, sha: bytes) -> Any:
+        if sha not in self._scripts:
+            self._scripts[sha] = self._lua.compile(self._texts[sha])
+        return self._scripts[sha]
 
 
 class Lua:
