@@ -52,6 +52,11 @@ def is_secret(name: str) -> bool:
     return _SECRET.search(name) is not None
 
 
+def has_secrets(known: JobParameters | None) -> bool:
+    """Whether a job with these parameters has secret arguments."""
+    return known is not None and (known.secret or any(map(is_secret, known.names)))
+
+
 def masked(value: Any) -> Any:
     """``value`` with its secrets masked: the values of such keys, and what has the form of one."""
     try:

@@ -60,6 +60,8 @@ _COMMANDS = {
     "batches": "features.batches",
     "flows": "features.flows",
     "result": "features.results",
+    "steps": "features.steps",
+    "signal": "features.steps",
     "jobs": "jobs",
     "retries": "jobs",
     "dead": "jobs",
@@ -83,11 +85,14 @@ _OF_UNIX = frozenset({"start", "tree", "doctor", "first_steps", "web", "top"})
 _GROUPS = {
     "Run": ("init", "start", "quiet", "stop", "restart", "status", "push", "shell", "demo"),
     "Look": (
-        *("stats", "running", "stuck", "find", "result", "processes", "queues", "jobs", "retries"),
-        *("dead", "scheduled", "classes", "unique", "batches", "flows", "shards", "doctor", "top"),
-        *("web", "metrics"),
+        *("stats", "running", "stuck", "find", "result", "steps", "processes", "queues", "jobs"),
+        *("retries", "dead", "scheduled", "classes", "unique", "batches", "flows", "shards"),
+        *("doctor", "top", "web", "metrics"),
     ),
-    "Act": ("retry", "cancel", "undo", "pause", "resume", "limits", "cron", "mark-deploy"),
+    "Act": (
+        *("retry", "cancel", "undo", "signal", "pause", "resume", "limits", "cron"),
+        "mark-deploy",
+    ),
     "Configure": ("config", "adopt", "version"),
 }
 

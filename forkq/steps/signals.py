@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -28,15 +29,27 @@ def signal(
     The first signal counts: returns False, and does nothing, while another one with that event and
     key stands there. With several shards it is sent to each. Raises ServerUnavailable.
     """
+    return signal_to(list(default().servers), event, key, data, ttl, for_one=for_one)
+
+
+def signal_to(
+    servers: Sequence[Server],
+    event: str,
+    key: str | int | None,
+    data: Any,
+    ttl: float | timedelta,
+    *,
+    for_one: bool,
+) -> bool:
+    """``signal`` to these servers."""
     called, text, seconds = event_of(event, key), data_of(event, data), _seconds(ttl)
-    servers = list(default().servers)
     if for_one and len(servers) > 1:
         raise ForkqError(
             f"the signal {shown(event)} is for one job, and there are {len(servers)} shards, of "
             "which each would give it to one: send it without for_one, with a key of its own"
         )
-    arguments = (called, text, f"{seconds:.6f}", int(for_one))
     failed: list[ServerUnavailable] = []
+    arguments = (called, text, f"{seconds:.6f}", int(for_one))
     is_first = [_send(server, called, arguments, failed) for server in servers]
     if failed:
         raise failed[0]

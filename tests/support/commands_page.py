@@ -51,6 +51,8 @@ EXAMPLES: Final = {
     "doctor": "forkq doctor --json",
     "find": "forkq find b4a577edbccf1d805744efa9",
     "result": "forkq result b4a577edbccf1d805744efa9",
+    "steps": "forkq steps b4a577edbccf1d805744efa9",
+    "signal": 'forkq signal approved --key 7 --data \'{"by": "ann"}\'',
     "init": "forkq init shop --compose",
     "jobs cancel": "forkq jobs cancel -q low --class shop.Report",
     "jobs delete": "forkq jobs delete -q low --class shop.Report",

@@ -7,10 +7,9 @@ from typing import Any, Literal
 
 from ...features.results.parts import Outcome, read
 from ...servers import Server, Servers, first_found
-from ...wire.parameters import JobParameters
 from ...wire.times import now
 from ..door import servers as all_servers
-from ..masks import MASK, is_secret, masked, masked_text, parameters_of
+from ..masks import MASK, has_secrets, masked, masked_text, parameters_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,7 @@ def _on(server: Server, jid: str) -> JobResult | None:
         return None
     value = found.value
     if found.outcome == "done" and found.error is None:
-        value = MASK if _has_secrets(parameters_of(server, found.job)) else masked(value)
+        value = MASK if has_secrets(parameters_of(server, found.job)) else masked(value)
     error = found.error
     return JobResult(
         jid,
@@ -56,7 +55,3 @@ def _on(server: Server, jid: str) -> JobResult | None:
         "" if error is None else error.name,
         "" if error is None else masked_text(error.message),
     )
-
-
-def _has_secrets(known: JobParameters | None) -> bool:
-    return known is not None and (known.secret or any(map(is_secret, known.names)))

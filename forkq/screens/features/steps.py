@@ -1,0 +1,53 @@
+"""The steps that a job remembers, as a table."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Final
+
+from ...api.features.steps import JobStep
+from ...units import format_moment
+from ...wire.payload import encode
+from ...wire.printable import cut, printable
+from ..table import Cell, Column, Empty, Phrase, Sheet
+from ..texts import name as shown
+
+_LONGEST: Final = 200  # characters of a value
+
+
+def as_object(step: JobStep) -> dict[str, Any]:
+    """A step as programs get it."""
+    return dataclasses.asdict(step)
+
+
+def state_text(step: JobStep) -> str:
+    """What has become of the step, or what it waits for."""
+    if step.problem:
+        return f"done; its value is not kept: {printable(cut(step.problem, _LONGEST))}"
+    if step.timed_out:
+        return "no signal has come"
+    if step.until:
+        what = "sleeps" if step.kind == "sleep" else "waits for a signal"
+        over = "slept" if step.kind == "sleep" else "waited for a signal"
+        ends = format_moment(step.until)
+        return f"{over}, until {ends}" if ends.endswith("ago") else f"{what}, until {ends}"
+    value = printable(cut(encode(step.value).decode(), _LONGEST))
+    return f"signal: {value}" if step.kind == "wait_for" else f"returned {value}"
+
+
+def _state(step: JobStep) -> Cell:
+    return (Phrase(state_text(step), "bad" if step.problem else ""),)
+
+
+STEPS: Final[Sheet[JobStep]] = Sheet(
+    "Steps",
+    (
+        Column("name", "Step", lambda step: (Phrase(shown(step.name)),), whole=True),
+        Column("kind", "Kind", lambda step: (Phrase(step.kind),)),
+        Column("at", "Since", lambda step: (Phrase(format_moment(step.at)),)),
+        Column("state", "What became of it", _state),
+    ),
+    key=lambda step: step.name,
+    empty=Empty("The job remembers no steps.", brief="no steps"),
+    facts=as_object,
+)

@@ -1,0 +1,101 @@
+"""What people see of steps, and how they send a signal: `forkq steps` and `forkq signal`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from redis import Redis
+
+import forkq
+from forkq import middleware, registry
+from forkq.wire.keys import Keys
+from forkq.wire.payload import dumps
+from forkq.wire.times import now
+from tests.redis.shell import Shell
+
+KEYS = Keys()
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_jobs", {})
+    monkeypatch.setattr(middleware, "client", middleware.Chain())
+
+
+def remembers(redis: Redis, **steps: Any) -> None:
+    redis.zadd("dead", {dumps({"class": "Order", "args": [1], "jid": "j1"}): now()})
+    redis.hset(KEYS.steps("j1"), "", "99")
+    for name, found in steps.items():
+        redis.hset(KEYS.steps("j1"), name, json.dumps(found))
+
+
+def test_the_command_lists_what_a_job_remembers(
+    environment: None, client: forkq.Client, redis: Redis, shell: Shell
+) -> None:
+    at = now() - 600
+    remembers(
+        redis,
+        ship={"at": at + 9, "value": {"parcel": 7}},
+        charge={"at": at, "value": "ch_1\x1b[2J"},
+        nap={"until": now() + 3600, "at": at + 2},
+        late={"at": at + 3, "timed_out": True},
+        approved={"at": at + 4, "signal": {"at": at, "data": {"password": "hunter2"}}},
+        large={"at": at + 5, "problem": "its value has 300,002 bytes"},
+    )
+    assert shell("steps j1") == 0
+    lines = shell.out.splitlines()
+    assert [line.split()[:2] for line in lines[1:]] == [
+        ["charge", "step"], ["nap", "sleep"], ["late", "wait_for"], ["approved", "wait_for"],
+        ["large", "step"], ["ship", "step"],
+    ]  # fmt: skip
+    assert "\x1b" not in shell.out
+    assert "hunter2" not in shell.out
+    for said in ("sleeps, until in", "no signal has come", "300,002", 'returned {"parcel":7}'):
+        assert said in shell.out
+    assert shell("steps j1 --json") == 0
+    [first, *_] = [json.loads(line) for line in shell.out.splitlines()]
+    assert (first["name"], first["kind"], first["value"]) == ("charge", "step", "ch_1\x1b[2J")
+
+
+def test_values_of_secret_jobs_and_of_jobs_that_are_nowhere_are_not_shown(
+    environment: None, client: forkq.Client, redis: Redis, shell: Shell
+) -> None:
+    remembers(redis, charge={"at": now(), "value": "ch_77"})
+    redis.hset(KEYS.parameters, "Order", json.dumps({"names": ["token"], "secret": False}))
+    assert shell("steps j1") == 0
+    assert "ch_77" not in shell.out
+    redis.delete("dead", KEYS.parameters)
+    assert shell("steps j1") == 0
+    assert "ch_77" not in shell.out
+    redis.delete(KEYS.steps("j1"))
+    assert shell("steps j1") == 1
+    assert shell.out == "j1 remembers no steps: it has done none, or has ended\n"
+
+
+def test_steps_that_cannot_be_read_are_an_error(
+    environment: None, client: forkq.Client, redis: Redis, shell: Shell
+) -> None:
+    remembers(redis, charge=7)
+    assert shell("steps j1") == 1
+    assert "the steps of j1 cannot be read" in shell.err
+
+
+def test_the_command_sends_a_signal(
+    environment: None, client: forkq.Client, redis: Redis, shell: Shell
+) -> None:
+    assert shell("signal approved --key 7 --ttl 2h", "--data", '{"by": "ann"}') == 0
+    assert shell.out == "approved:7 is sent\n"
+    event: Any = redis.hget(KEYS.event("approved:7"), "")
+    assert event.endswith(b'0 {"by":"ann"}')
+    assert 7100 < redis.ttl(KEYS.event("approved:7")) <= 7200
+    assert shell("signal approved --key 7") == 1
+    assert shell.out == "approved:7 was sent before: the first signal counts\n"
+    assert shell("signal approved --for-one") == 0
+    event = redis.hget(KEYS.event("approved"), "")
+    assert event.endswith(b"1 null")
+    assert shell("signal approved --data ann") == 1
+    assert "is no JSON" in shell.err
+    assert shell("signal a:b") == 1
+    assert "without a colon" in shell.err
