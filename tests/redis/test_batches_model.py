@@ -21,13 +21,15 @@ from forkq.child.failure.ends import Ends
 from forkq.child.failure.retry import Bury, End, Retry, Snoozed
 from forkq.clock.notes import NoteCarrier
 from forkq.clock.other_shards import OtherShards
-from forkq.features.batch.parts import EVENTS, IGNORABLE, PushedInto
+from forkq.features.batch.parts import BATCH, EVENTS, IGNORABLE, PushedInto, effects
+from forkq.features.effects import Effect, packed
 from forkq.features.ways import BY_NAME
 from forkq.store.connection import ConnectionLost, RedisConnection
 from forkq.store.crash_record import ProcessDeath
 from forkq.store.dead_set import DeadSetLimits
 from forkq.store.recovery import Recovery
 from forkq.store.redis_py import exceptions
+from forkq.store.scripts import EFFECTS_ALONE
 from forkq.store.steps import carry_out
 from forkq.testing.batches import FakeBatches
 from forkq.wire.keys import Keys
@@ -401,3 +403,41 @@ def test_random_batches_over_several_shards_agree_with_the_model(
     redis: Redis, connection: RedisConnection, sharded: None, chunk: int
 ) -> None:
     run_worlds(redis, connection, range(chunk * 8, chunk * 8 + 8), SEVERAL)
+
+
+def test_ends_that_share_a_call_change_a_batch_as_those_one_by_one(
+    client: Any, redis: Redis, connection: RedisConnection
+) -> None:
+    """A call reads a batch once, as long as its members are done."""
+    chance, ways = random.Random(7), ["done"] * 8 + ["dead", "retried", "discarded"]
+    for _ in range(30):
+        taken = [(n % 2, n // 2, chance.choice(ways)) for n in range(30)]
+        chance.shuffle(taken)
+        found = []
+        for at_once in (len(taken), 1):
+            redis.flushall()
+            for batch in range(2):
+                fields: dict[Any, Any] = {"state": "sealed", "total": 15, "calls": "dfs"}
+                fields |= {f"on_{letter}": f"{batch} {letter}" for letter in "dfs"}
+                redis.hset(KEYS.batch(f"b{batch}"), mapping=fields)
+            for first in range(0, len(taken), at_once):
+                names: list[Any] = []
+                texts = [
+                    packed(ends_of(*each), names, KEYS.totals("ends"))
+                    for each in taken[first : first + at_once]
+                ]
+                connection.script(EFFECTS_ALONE, names, texts)
+            found.append([numbers_in(redis, f"b{batch}") for batch in range(2)])
+            due: Any = redis.zrange(KEYS.schedule, 0, -1)
+            found[-1].append(sorted(due))
+        assert found[0] == found[1]
+
+
+def ends_of(batch: int, member: int, way: str) -> tuple[Effect, ...]:
+    needs = {BATCH: {"bid": f"b{batch}", "i": member}}
+    return effects(KEYS, needs, BY_NAME[way].batch, way, f"{batch}{member}")
+
+
+def numbers_in(redis: Redis, bid: str) -> Any:
+    names = ("done", "dead", "other", "failing")
+    return redis.hmget(KEYS.batch(bid), *names), redis.get(KEYS.batch_ends(bid))
