@@ -6,7 +6,6 @@ import logging
 from collections.abc import AsyncIterable, Callable, Iterable, Sequence
 from contextvars import Token
 from itertools import islice
-from secrets import token_urlsafe
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +13,7 @@ from ..client import transactions
 from ..current_job import current_job
 from ..default_client import adefault, default
 from ..errors import ForkqError, InvalidJob, ServerRefused, ServerUnavailable
-from ..features.batch.parts import DEEPEST, EVENTS, PushedInto, joined, place_in
+from ..features.batch.parts import DEEPEST, EVENTS, PushedInto, joined, new_bid, place_in
 from ..store.loop.in_thread import in_thread
 from ..store.scripts import BATCH_CHANGE
 from ..wire.marks import KEY, needs_in
@@ -57,7 +56,7 @@ class Batch:
         on_death: PreparedJob | None = None,
         ignore: Sequence[str] = (),
     ) -> None:
-        self.bid = token_urlsafe(10)
+        self.bid = new_bid()
         self.name = checked_name(name)
         given = {"success": on_success, "finish": on_finish, "death": on_death}
         self._callbacks = {event: checked(event, given[event]) for event in EVENTS}
@@ -154,6 +153,8 @@ class Batch:
         place = (self.bid, self._above)
         given = (self.name, self._callbacks, self._ignore)
         self._fields = made_fields(client, place, *given, self._home_for)
+        if client.pushed_to is not None:
+            client.pushed_to(queues)
 
     def _make(self) -> None:
         via = "" if self._via is None else self._via

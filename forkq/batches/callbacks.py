@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import ForkqError, InvalidJob, shown
 from ..features.batch.parts import BATCH, IGNORABLE, Event, callback_of
 from ..features.effects import Effect
 from ..features.notes import ANYWHERE, text_of
-from ..features.unique.parts import UNIQUE_OPTIONS
 from ..wire.defaults import with_defaults
 from ..wire.marks import KEY, needs_in, with_needs
 from ..wire.payload import DEFAULT_QUEUE, Payload
@@ -20,6 +19,15 @@ if TYPE_CHECKING:
     from ..client import Client
     from ..store.route import EncodedJob
 
+# What switches these options off.
+_OFF: Final[Mapping[str, object]] = {
+    "expires_in": 0,
+    "unique_for": 0,
+    "debounce": 0,
+    "throttle": None,
+    "once": False,
+}
+
 
 def checked(event: str, given: object) -> PreparedJob | None:
     """The callback of an event. Raises InvalidJob for what can be none."""
@@ -27,13 +35,25 @@ def checked(event: str, given: object) -> PreparedJob | None:
         return None
     if not isinstance(given, PreparedJob):
         raise InvalidJob(f"on_{event} takes a job with its arguments, as in on_{event}=report.s(7)")
-    needs = needs_in(given.payload.get(KEY))
-    if odd := [name for name in ("expires_in", *UNIQUE_OPTIONS) if needs.get(name)]:
-        raise InvalidJob(
-            f"on_{event}: job {shown(given.payload['class'])} has `{odd[0]}`, which a callback of "
-            f"a batch cannot have: it is pushed once; write `.set({odd[0]}=0)` before `.s(...)`"
-        )
+    refused = ("expires_in", "unique_for", "debounce", "throttle")
+    check_options(f"on_{event}", "a callback of a batch", given, refused)
     return given
+
+
+def check_options(place: str, what: str, given: PreparedJob, refused: Iterable[str]) -> None:
+    """Raises InvalidJob for a job that a script pushes when its time has come, if it has one of the
+    ``refused`` options, or a time of its own."""
+    name, needs = shown(given.payload["class"]), needs_in(given.payload.get(KEY))
+    if "at" in given.payload:
+        raise InvalidJob(
+            f"{place}: job {name} has `at`, and {what} has no time of its own: it is pushed when "
+            "what it waits for has ended; leave `at` out"
+        )
+    if odd := [option for option in refused if needs.get(option)]:
+        raise InvalidJob(
+            f"{place}: job {name} has `{odd[0]}`, which {what} cannot have: it is pushed once; "
+            f"write `.set({odd[0]}={_OFF[odd[0]]})` before `.s(...)`"
+        )
 
 
 def checked_name(name: object) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Any
 
 from ..batches.batch import waits_for_commit
@@ -14,7 +13,7 @@ from ..client import transactions
 from ..current_job import current_job
 from ..default_client import adefault, default
 from ..errors import ForkqError, InvalidJob, ServerRefused, ServerUnavailable, shown
-from ..features.batch.parts import DEEPEST, EVENTS, place_in
+from ..features.batch.parts import DEEPEST, EVENTS, new_bid, place_in
 from ..features.flow.parts import MOST, OnFailure
 from ..store.loop.in_thread import in_thread
 from ..store.scripts import FLOW_GRAFT, FLOW_PUSH
@@ -58,7 +57,7 @@ class Flow:
     ) -> None:
         if not isinstance(name, str):
             raise InvalidJob(f"Flow(): the name is {shown(name)}; pass a text, then the steps")
-        self.bid = token_urlsafe(10)
+        self.bid = new_bid()
         self.name = name
         given = {"success": on_success, "finish": on_finish, "death": on_death}
         self._callbacks = {event: checked(event, given[event]) for event in EVENTS}
@@ -176,6 +175,8 @@ class Flow:
         fields = made_fields(client, place, *given, lambda queue: "")
         self._fields = [*fields, "flow", len(steps)]
         self._pushed = steps
+        if client.pushed_to is not None:
+            client.pushed_to(queues)
 
     def _prepare_grafts(self, client: Client) -> None:
         steps = grafted(client, self._graph, Home(self.bid, self._above))

@@ -7,14 +7,13 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from ..batches.callbacks import check_options
 from ..errors import InvalidJob, nearest, shown
 from ..features.flow.parts import LONGEST_NAME, MOST, ON_FAILURE, OnFailure
-from ..features.unique.parts import UNIQUE_OPTIONS
-from ..wire.marks import KEY, needs_in
 from ..wire.prepared import PreparedJob, StepChain, StepGroup, StepResult, Steps
 
 # What a step cannot have: it is pushed once, by the end of the steps before it.
-_REFUSED: Final = (*UNIQUE_OPTIONS, "throttle", "once")
+_REFUSED: Final = ("unique_for", "debounce", "throttle", "once")
 
 
 class FlowStep(NamedTuple):
@@ -208,12 +207,7 @@ def _check_job(name: str, job: object) -> None:
         raise InvalidJob(
             f"step {shown(name)} takes a job with its arguments, as resize.s(200), not {shown(job)}"
         )
-    needs = needs_in(job.payload.get(KEY))
-    if odd := [option for option in _REFUSED if needs.get(option)]:
-        raise InvalidJob(
-            f"step {shown(name)}: job {shown(job.payload['class'])} has `{odd[0]}`, which a step "
-            f"of a flow cannot have: it is pushed once; write `.set({odd[0]}=0)` before `.s(...)`"
-        )
+    check_options(f"step {shown(name)}", "a step of a flow", job, _REFUSED)
 
 
 def edges_of(name: str, after: object, on_failure: object) -> dict[str, OnFailure]:

@@ -17,6 +17,7 @@ import forkq
 from forkq import api, middleware, registry
 from forkq.api.features import batches as batches_api
 from forkq.client import transactions
+from forkq.features.batch.parts import new_bid
 from forkq.features.cancel.parts import Mark, field_in, field_of_batch
 from forkq.wire.keys import Keys
 from forkq.wire.payload import loads
@@ -414,6 +415,45 @@ def test_a_callback_is_neither_unique_nor_expires(client: Any, options: Any) -> 
     with pytest.raises(forkq.InvalidJob, match=f"on_finish.*{next(iter(options))}"):
         forkq.Batch(on_finish=job.s("x"))
     forkq.Batch(on_finish=job.set(**{next(iter(options)): 0}).s("x"))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"unique_for": 60, "on_duplicate": "latest"},
+        {"debounce": 5, "debounce_max": 60},
+        {"throttle": "1/minute"},
+    ],
+    ids=lambda options: str(next(iter(options))),
+)
+def test_the_remedy_for_a_refused_option_is_taken(
+    client: Any, redis: Redis, options: dict[str, Any]
+) -> None:
+    """As it is printed, for a callback and for a step, of a job that has ``unique_by``, too."""
+
+    @forkq.job(name="keyed", unique_by=["key"], **options)
+    def keyed(key: int) -> None: ...
+
+    with pytest.raises(forkq.InvalidJob, match=r"on_success: .*`\.set\(") as refused:
+        forkq.Batch(on_success=keyed.s(1))
+    [remedy] = re.findall(r"`(\.set\(.*?\))`", str(refused.value))
+    with pytest.raises(forkq.InvalidJob, match=re.escape(remedy)):
+        forkq.Flow("", keyed.s(1))
+    plain = eval(f"keyed{remedy}.s(1)", {"keyed": keyed})  # noqa: S307 - the text is ours
+    forkq.Flow("", plain).push()
+    with forkq.Batch(on_success=plain):
+        pass
+    assert redis.zcard("schedule") == 2
+
+
+def test_no_id_looks_like_an_option() -> None:
+    assert not any(new_bid().startswith("-") for _ in range(1000))
+
+
+def test_a_callback_has_no_time_of_its_own(client: Any) -> None:
+    job = report()
+    with pytest.raises(forkq.InvalidJob, match="on_death: job 'Report' has `at`"):
+        forkq.Batch(on_death=job.set({"at": 5.0}).s("x"))
 
 
 def test_what_is_no_prepared_job_is_no_callback(client: Any) -> None:

@@ -310,6 +310,16 @@ def test_a_lost_reply_pushes_nothing_twice(redis: Redis, redis_server: Server) -
     proxy.close()
 
 
+def test_queues_that_get_steps_and_callbacks_are_looked_for(client: Any, redis: Redis) -> None:
+    job, told = made("job"), list[set[str]]()
+    client.pushed_to = lambda queues: told.append(set(queues))
+    later = job.set(queue="later").s(2)
+    forkq.Flow("", job.s(1) | later, on_finish=job.set(queue="end").s(3)).push()
+    with forkq.Batch(on_death=job.set(queue="end").s(4)):
+        pass
+    assert told == [{"default", "later", "end"}, {"end"}]
+
+
 def test_what_is_refused_before_anything_is_pushed(client: Any, redis: Redis) -> None:
     job, only = made("job"), made("only", unique_for=60)
     not_a_step: Any = 7
@@ -321,6 +331,8 @@ def test_what_is_refused_before_anything_is_pushed(client: Any, redis: Redis) ->
         (lambda f: f.add("x", job), "step 'x' takes a job with its arguments"),
         (lambda f: f.add("x", only.s(2)), r"has `unique_for`.*`.set\(unique_for=0\)`"),
         (lambda f: f.add("x", job.set(throttle="1/minute").s(2)), "has `throttle`"),
+        (lambda f: f.add("x", job.set(once=True).s(2)), r"has `once`.*`.set\(once=False\)`"),
+        (lambda f: f.add("x", job.set({"at": 5.0}).s(2)), "has `at`, and a step of a flow has no"),
         (lambda f: f.add("x", job.s(2), after=["a", "a"]), "after= has 'a' twice"),
         (lambda f: f.add("x", job.s(2), after=7), "after= is 7; pass a list"),
         (lambda f: f.add("x", job.s(2), after=["a"], on_failure="stop"), "on_failure is 'stop'"),

@@ -11,6 +11,7 @@ another shard than the job, ``at`` is the name of that shard: the batch hears of
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from secrets import token_urlsafe
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -50,6 +51,13 @@ NO_MEMBER: Final = "no member"
 INDEX: Final = b"\x02"
 _PLACEHOLDER: Final = msgspec.Raw(INDEX)
 _LONGEST_BID: Final = 64
+
+
+def new_bid() -> str:
+    """A new id of a batch or a flow. It begins with no "-": a command would take that for an
+    option."""
+    bid = token_urlsafe(10)
+    return new_bid() if bid.startswith("-") else bid
 
 
 class PushedInto(NamedTuple):
