@@ -146,7 +146,8 @@ class StepsLog(JobObserver):
 
     def done(self, run: JobRun) -> None:
         """Logs the steps to which the run has not come."""
-        if unused := getattr(run, "unused_steps", ()):
+        find = getattr(run, "unused_steps", None)
+        if find is not None and (unused := find()):
             names = ", ".join(shown_name(name) for name in unused[:_MOST_STEPS])
             self._log.warning(_UNUSED_STEPS, **_values(run), steps=names)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..features.marked import keeps_end
@@ -40,7 +41,7 @@ class JobRun:
     ``time_limit``: when the job must have ended; None if it has no limit.
     ``returned``: what a marked job has returned, unless it is None; other jobs have none.
     ``leased``: the LeasedPayload of a job that may gain a need while it runs.
-    ``unused_steps``: those that it remembers and has not come to, if it has come to one.
+    ``unused_steps`` returns those that it remembers and has not come to, if it has come to one.
     """
 
     __slots__ = (
@@ -64,7 +65,7 @@ class JobRun:
     memory: ClassVar[JobMemory]
     returned: Any
     leased: object
-    unused_steps: tuple[str, ...]
+    unused_steps: Callable[[], list[str]]
 
     def __init__(self, unit: UnitOfWork, consumer: object = None) -> None:
         self.unit = unit

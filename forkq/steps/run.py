@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, Literal, Protocol, TypeAlias
@@ -33,10 +33,11 @@ _EARLY: Final = 0.5
 class StepStore(Protocol):
     """Where the steps of a job are remembered. ``load`` returns them, ``save`` whether there was
     room for the value; each may wait, and may raise what ends the run. ``gain`` has the payload say
-    that there are steps. ``note_unused`` gets the names that the run has not come to."""
+    that there are steps. ``note_unused`` gets a function that returns the names to which the run
+    has not come."""
 
     def load(self) -> dict[str, RememberedStep]: ...
-    def note_unused(self, names: tuple[str, ...]) -> None: ...
+    def note_unused(self, unused: Callable[[], list[str]]) -> None: ...
     def gain(self) -> None: ...
     def save(self, name: str, remembered: bytes) -> bool: ...
     def wait(self, wait: SignalWait) -> RememberedStep | None: ...
@@ -63,6 +64,11 @@ class StepsOfRun:
         with self._lock:
             if self._known is None:
                 self._known = self._store.load()
+                self._store.note_unused(self.unused)
+
+    def unused(self) -> list[str]:
+        """The steps that the job remembers, and the run has not come to."""
+        return [name for name in self._known or () if name not in self._used]
 
     def begin(self, name: str, call: Kind) -> RememberedStep | None:
         """What is remembered of the step to which the run has come; None if it is to be done.
@@ -70,7 +76,7 @@ class StepsOfRun:
         Dead if the step is done and what it has returned is not kept."""
         self.load()
         known = self._known or {}
-        self._use(check_name(name), known)
+        self._use(check_name(name))
         self._store.check_lease()
         if (found := known.get(name)) is not None:
             return _as_asked(name, call, found)
@@ -79,7 +85,7 @@ class StepsOfRun:
         _refuse_in_transaction(name)
         return None
 
-    def _use(self, name: str, known: Mapping[str, RememberedStep]) -> None:
+    def _use(self, name: str) -> None:
         """Notes that the run has come to this name. Raises InvalidJob if it has before."""
         with self._lock:
             if name in self._used:
@@ -88,7 +94,6 @@ class StepsOfRun:
                     f'as f"{name}:{{number}}" in a loop'
                 )
             self._used.add(name)
-            self._store.note_unused(tuple(each for each in known if each not in self._used))
 
     def sleep(self, name: str, seconds: float) -> None:
         """Returns if the time is over. Else it raises Asleep."""

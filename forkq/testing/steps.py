@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -85,9 +86,9 @@ class RecordedSteps:
         found = self._kept.get(self._jid, {})
         return read_all({name.encode(): raw for name, raw in found.items()})
 
-    def note_unused(self, names: tuple[str, ...]) -> None:
-        """Notes which steps the run has not come to, though the job remembers them."""
-        self._run.unused_steps = names
+    def note_unused(self, unused: Callable[[], list[str]]) -> None:
+        """Notes what tells which steps the run has not come to, though the job remembers them."""
+        self._run.unused_steps = unused
 
     def gain(self) -> None:
         """Has the payload say that the job has steps."""

@@ -3,6 +3,7 @@ when it is done."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import sleep
 from typing import Any, Final
 
@@ -77,9 +78,9 @@ class StepMemory:
             self.gain()
         return read_all(found)
 
-    def note_unused(self, names: tuple[str, ...]) -> None:
-        """Notes which steps the run has not come to, though the job remembers them."""
-        self._run.unused_steps = names
+    def note_unused(self, unused: Callable[[], list[str]]) -> None:
+        """Notes what tells which steps the run has not come to, though the job remembers them."""
+        self._run.unused_steps = unused
 
     def gain(self) -> None:
         """Has the payload say that the job has steps, so that its end deletes or keeps them."""
