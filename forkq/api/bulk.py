@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from ..errors import ForkqError, InvalidJob, MalformedPayload, ServerUnavailable
 from ..features.effects import packed
-from ..features.marked import effects_in
+from ..features.marked import effects_of_undo
 from ..servers import Server, Servers, first_found
 from ..store.scripts import JOBS_RESTORE
 from ..values import replace
@@ -354,7 +354,8 @@ def _restore_list(server: Server, kept: str, location: Any, queue: str) -> tuple
     while count < 0:  # the list has changed since it was read
         [found] = server.ask(("LRANGE", kept, 0, -1))
         names, ends = [*fixed], keys.totals("ends")
-        marked = () if location == "dead" else found[1::2]  # the dead have no lock
-        asked = [packed(effects_in(keys, raw, "restored by undo"), names, ends) for raw in marked]
+        is_dead = location == "dead"
+        jobs = (effects_of_undo(keys, raw, is_dead=is_dead) for raw in found[1::2])
+        asked = [packed(effects, names, ends) for effects in jobs]
         count, unlocked = server.run(JOBS_RESTORE, names, (kind, queue, len(found), *asked))
     return int(count), int(unlocked)

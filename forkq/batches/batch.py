@@ -20,7 +20,7 @@ from ..wire.marks import KEY, needs_in
 from ..wire.payload import DEFAULT_QUEUE
 from ..wire.prepared import PreparedJob
 from .block import block, joins
-from .callbacks import checked, checked_name, checked_ways, made_fields
+from .callbacks import await_results, checked, checked_name, checked_ways, made_fields
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -152,11 +152,12 @@ class Batch:
         self._server = around or home_of(queues)
         place = (self.bid, self._above)
         given = (self.name, self._callbacks, self._ignore)
-        self._fields = made_fields(client, place, *given, self._home_for)
+        self._fields, self._called = made_fields(client, place, *given, self._home_for)
         if client.pushed_to is not None:
             client.pushed_to(queues)
 
     def _make(self) -> None:
+        await_results(self._called)
         via = "" if self._via is None else self._via
         self._change("open", via, *self._fields)
 

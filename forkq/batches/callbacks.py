@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from ..default_client import default
 from ..errors import ForkqError, InvalidJob, shown
-from ..features.batch.parts import BATCH, IGNORABLE, Event, callback_of
+from ..features.batch.parts import BATCH, IGNORABLE, LIVES, Event, callback_of
 from ..features.effects import Effect
 from ..features.notes import ANYWHERE, text_of
 from ..wire.defaults import with_defaults
@@ -79,6 +80,16 @@ def encoded(client: Client, prepared: PreparedJob, need: dict[str, Any]) -> Enco
     return client._encoded(with_defaults(_as_callback(prepared.payload, need)))
 
 
+def await_results(callbacks: Iterable[EncodedJob]) -> None:
+    """Has the results of these callbacks known from now on as such that are to come: for as long as
+    a batch lives in which nothing happens."""
+    for job in callbacks:
+        if job.needs is not None and job.needs.result_ttl:
+            server = default().servers.of_queue(job.queue, job.jid)
+            text, _ = job.needs.placeholder(job.queue)
+            server.ask(("SET", server.keys.result(job.jid), text, "EX", LIVES, "NX"))
+
+
 def _fields_of_callback(letter: str, job: EncodedJob, client: Client | None) -> list[Any]:
     """The fields of a batch about its callback with this ``letter``. If its queue is on another
     shard than the batch, ``client`` says on which one, and a note will push it there."""
@@ -97,12 +108,13 @@ def made_fields(
     callbacks: Mapping[Event, PreparedJob | None],
     ignore: Sequence[str],
     home_for: Callable[[str], str],
-) -> list[Any]:
-    """The fields of the hash of a new batch, each with its value. ``place``: its id, and the
-    batches above it. ``home_for`` says of the queue of a callback which shard the batch has, if
-    that may be another one; else ""."""
+) -> tuple[list[Any], list[EncodedJob]]:
+    """The fields of the hash of a new batch, each with its value; and its callbacks. ``place``: its
+    id, and the batches above it. ``home_for`` says of the queue of a callback which shard the batch
+    has, if that may be another one; else ""."""
     (bid, above), fields = place, list[Any](("name", name))
     calls = ""
+    made: list[EncodedJob] = []
     for event, prepared in callbacks.items():
         if prepared is None:
             continue
@@ -110,9 +122,10 @@ def made_fields(
         found = encoded(client, prepared, callback_of(bid, event, above, home))
         if found is not None:  # else a middleware has vetoed it
             calls += event[0]
+            made.append(found)
             fields += _fields_of_callback(event[0], found, client if home else None)
     fields += ("calls", calls, "ignore", "".join(f",{way}," for way in ignore))
-    return fields if not above else [*fields, "parent", above[0]]
+    return fields if not above else [*fields, "parent", above[0]], made
 
 
 def _as_callback(payload: Payload, need: dict[str, Any]) -> Payload:

@@ -342,12 +342,29 @@ def effects(
 def effects_in(keys: Keys, payload: bytes, way: str, together_with: str = "") -> tuple[Effect, ...]:
     """``effects`` of the job in ``payload``. What is no job, or not marked, costs next to
     nothing."""
+    job = _head_in(payload)
+    return NONE if job is None else effects(keys, job, way, together_with=together_with)
+
+
+def effects_of_undo(keys: Keys, payload: bytes, *, is_dead: bool) -> tuple[Effect, ...]:
+    """What must happen when a job that a person has deleted is put back. A dead one is dead as
+    before: it has no lock, its batch has heard of it, and its result is its last error again."""
+    if not is_dead:
+        return effects_in(keys, payload, "restored by undo")
+    job = _head_in(payload)
+    if job is None:
+        return NONE
+    return results.effects(keys, needs_in(job.get(KEY)), BY_NAME["dead"].result, job, "dead", 0.0)
+
+
+def _head_in(payload: bytes) -> Payload | None:
+    """The job in ``payload``, its arguments left raw; None if that is no job, or not marked."""
     if _MARK not in payload[-_TAIL:]:
-        return NONE
+        return None
     try:
-        return effects(keys, loads_head(payload), way, together_with=together_with)
+        return loads_head(payload)
     except MalformedPayload:
-        return NONE
+        return None
 
 
 def keeps_end(needs: Mapping[str, Any]) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..batches.batch import waits_for_commit
 from ..batches.block import block
-from ..batches.callbacks import checked, checked_ways, made_fields
+from ..batches.callbacks import await_results, checked, checked_ways, made_fields
 from ..client import transactions
 from ..current_job import current_job
 from ..default_client import adefault, default
@@ -172,7 +172,7 @@ class Flow:
         self._above, self._via = above, "" if via is None else via
         place = (self.bid, above)
         given = (self.name, self._callbacks, self._ignore)
-        fields = made_fields(client, place, *given, lambda queue: "")
+        fields, self._called = made_fields(client, place, *given, lambda queue: "")
         self._fields = [*fields, "flow", len(steps)]
         self._pushed = steps
         if client.pushed_to is not None:
@@ -195,6 +195,7 @@ class Flow:
         if self._by is not None:
             self._graft()
             return
+        await_results(self._called)
         left = [*pages(sorted(self._pushed.values(), key=lambda each: each.arguments[0]))]
         for page in left:
             is_last = page is left[-1]

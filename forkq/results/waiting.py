@@ -27,6 +27,7 @@ from ..errors import (
     ResultNotKept,
     ResultTooLarge,
     ResultUnknown,
+    ServerUnavailable,
     shown,
 )
 from ..features.results.parts import TOO_LARGE, Result, has_ended, read
@@ -38,6 +39,9 @@ from ..wire.times import LONGEST_SECONDS
 # Seconds. A job that waits for another one looks so often whether it is to end: Python raises
 # nothing in a thread that waits for a lock.
 INTERRUPTIBLE: Final = 0.25
+# Seconds that a server has for its first answer, also where ``timeout`` is shorter. A wait without
+# a time of its own ends with the time-out of the connection.
+_FIRST_ANSWER: Final = 0.25
 # Seconds that Python can wait at a time.
 LONGEST_WAIT: Final = 1e6
 _KINDS: Final[Mapping[str, type[JobFailed]]] = {"cancelled": JobCancelled, "expired": JobExpired}
@@ -89,6 +93,7 @@ class _ServerAnswers:
         self._keys = [route.keys.result(jid) for route in routes]
         self._last: dict[int, bytes | Exception | None] = {}
         self._waits: set[int] = set()  # the servers on which the job waits or runs
+        self._began = monotonic()
 
     def waiters(self, heard: Callable[[_HeardFrom], object]) -> list[_Waiter]:
         """One waiter for each server."""
@@ -118,9 +123,12 @@ class _ServerAnswers:
 
     def left(self, deadline: float, longest: float) -> float:
         """For how many seconds to wait for the next answer; below 0: no more. Each server gets the
-        time for its first answer."""
+        time for its first answer: a look that waits for nothing (``timeout=0``) that of the
+        connection, and what waits a moment at least."""
         if len(self._last) < len(self._channels):
-            return longest
+            if deadline <= self._began:
+                return longest
+            deadline = max(deadline, self._began + _FIRST_ANSWER)
         return min(longest, deadline - monotonic())
 
     def value(self, timeout: float | None) -> Any:
@@ -136,6 +144,11 @@ class _ServerAnswers:
                 "`result_ttl` keeps it (docs/results.md)"
             )
         jid = shown_name(self._jid)
+        if not self._waits:
+            raise ServerUnavailable(
+                f"Redis has not answered within {timeout:g} s, so it is not known whether job "
+                f"{jid} has ended: look at its host and log"
+            )
         raise TimeoutError(f"job {jid} has not ended within {timeout:g} s: it waits or runs")
 
 

@@ -9,16 +9,19 @@ from ..store.scripts import BATCH_CHANGE, CANCEL, SIGNAL_SEND, Script
 from ..wire.keys import Keys
 from ..wire.times import now
 from .recorded_job import RecordedJob
+from .results import RecordedResults
 
 _UNIQUE: Final = Keys().unique("")
 _LATELY: Final = Keys().cancelled_lately
 _CANCELLED: Final = Keys().cancelled
+_RESULT: Final = Keys().result("")
 
 
 class Cancels(Protocol):
     """What has the jobs of a test, and those that were ``cancelled``."""
 
     cancelled: list[RecordedJob]
+    results: RecordedResults
 
     def cancel(self, field: str) -> None: ...
 
@@ -62,6 +65,8 @@ class FakeConnection:
         if command == "ZMSCORE" and key.endswith(_LATELY):
             ended = {job.jid for job in self._jobs.cancelled}
             return [now() if jid in ended else None for jid in more]
+        if command == "SET" and _RESULT in key:
+            return self._jobs.results.await_key(key, more[0])
         if command == "HMGET" and _UNIQUE in key:
             return [None, None, self._jobs.holder(key.rpartition(_UNIQUE)[2]).encode() or None]
         return _refuse()

@@ -28,6 +28,10 @@ class RecordedResults:
         if job.needs is not None and job.needs.result_ttl:
             self._texts[_KEYS.result(job.jid)] = job.needs.placeholder(job.queue)[0]
 
+    def await_key(self, key: str, text: str) -> None:
+        """Notes the placeholder of a job that a script will push."""
+        self._texts.setdefault(_own(key), text)
+
     def end(self, marked: Payload | None, way: str) -> None:
         """Does with the result of a job what the table says of this way."""
         if marked is not None:
@@ -38,8 +42,7 @@ class RecordedResults:
     def tell(self, waiter: Waiter) -> None:
         """Tells the waiter how its job has ended. Raises AssertionError if it has not: no other
         process runs it."""
-        own = waiter.key[waiter.key.rindex(_KEYS.result("")) :]  # without the prefix
-        text = self._texts.get(own)
+        text = self._texts.get(_own(waiter.key))
         found = None if text is None else text.encode()
         if found is not None and not has_ended(found):
             raise AssertionError(
@@ -54,3 +57,8 @@ class RecordedResults:
     def clear(self) -> None:
         """Forgets all results."""
         self._texts.clear()
+
+
+def _own(key: str) -> str:
+    """The key of a result without the prefix."""
+    return key[key.rindex(_KEYS.result("")) :]

@@ -936,3 +936,19 @@ def test_an_idempotency_key_belongs_to_a_job_and_a_name() -> None:
         forkq.idempotency_key("a")
     with pytest.raises(forkq.ForkqError, match="takes a name"):
         forkq.idempotency_key("")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_result_of_a_callback_can_be_waited_for_from_the_beginning(
+    client: forkq.Client, redis: Redis, redis_server: Server, fails: bool
+) -> None:
+    job, jid = load(), "c" * 24
+    last = forkq.job(name="Last", result_ttl=60)(lambda number: 2 * number)
+    with forkq.Batch(on_finish=last.set({"jid": jid}).s(21)):
+        with pytest.raises(TimeoutError):
+            forkq.result(jid, 0)
+        job.perform_async(-1 if fails else 1)
+    assert redis.ttl(KEYS.result(jid)) > 179 * 86_400
+    with InProcessClock(redis_server.url), InProcessChild(redis_server.url):
+        assert forkq.result(jid, 60) == 42
+    assert 0 < redis.ttl(KEYS.result(jid)) <= 60

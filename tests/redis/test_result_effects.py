@@ -129,6 +129,20 @@ def test_the_dead_set_tells_with_which_error_a_job_died(client: Any, redis: Redi
     assert found(redis)["error"] == {"class": "ValueError", "message": "bad"}
 
 
+def test_a_dead_job_that_was_deleted_and_is_restored_is_dead_again(
+    client: Any, redis: Redis
+) -> None:
+    """With its error, and for as long as the result of one that has just died."""
+    job = loads(test_effects.payload(error_class="ValueError", error_message="bad"))
+    redis.zadd("dead", {dumps(job): now()})
+    deleted = api.DeadSet().delete_all(undo=True)
+    assert outcome(redis, "m1") == "deleted"
+    redis.pexpire(RESULT, 500)
+    assert api.undo(deleted.undo).done == redis.zcard("dead") == 1
+    assert found(redis)["error"] == {"class": "ValueError", "message": "bad"}
+    assert (outcome(redis, "m1"), redis.pttl(RESULT) > 1000) == ("dead", True)
+
+
 # Of jobs of which at most one waits a push ends another one, whose key its script does not know.
 
 

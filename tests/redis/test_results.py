@@ -29,7 +29,7 @@ from tests.redis.in_process_child import InProcessChild
 from tests.redis.in_process_clock import InProcessClock
 from tests.redis.proxy import Proxy
 from tests.support.server import Server
-from tests.support.waiting import wait_until
+from tests.support.waiting import wait_until, within
 
 KEYS = Keys()
 SOON = 20.0  # seconds; a wake-up takes far less
@@ -350,6 +350,13 @@ def watched(channel: Any) -> int:
     return 0 if reader is None else sum(map(len, list(reader._waiters.values())))
 
 
+def has_heard(channel: Any) -> bool:
+    """Whether all that wait know what stood in their keys."""
+    reader = channel._watch._reader
+    waiters = [] if reader is None else [*reader._waiters.values()]
+    return bool(waiters) and all(one._was_told for each in waiters for one in each)
+
+
 def test_no_command_is_sent_while_waiting(client: Any, redis: Redis) -> None:
     """Woken, never polling: 100 waiters cost what one costs, a sign of life now and then."""
     jid = job().perform_async(1)
@@ -468,6 +475,34 @@ def test_a_server_that_is_not_there_is_told_at_once(wait: str) -> None:
         with pytest.raises(forkq.ServerUnavailable, match="Redis at"):
             call(wait, "x", None)
     finally:
+        default_client.swap(before)
+        client.close()
+
+
+@WAITS
+def test_a_wait_ends_in_time_though_the_server_does_not_answer(
+    own_server: Server, wait: str
+) -> None:
+    """Whether the job is known to wait by then or not."""
+    client = forkq.Client(own_server.url, timeout=60)
+    before = default_client.swap(client)
+    try:
+        jid = job().perform_async(1)
+        with pytest.raises(TimeoutError):
+            call(wait, jid, 0)
+        wait_until(lambda: watched(client.routes[0].channel()) == 0, what="no waiter")
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(call, wait, jid, 2)
+            wait_until(lambda: has_heard(client.routes[0].channel()), what="the waiter")
+            own_server.pause()
+            began = time.monotonic()
+            with pytest.raises(TimeoutError, match="it waits or runs"):
+                waiting.result()
+            with pytest.raises(forkq.ServerUnavailable, match=r"has not answered within 0.3 s"):
+                call(wait, "other", 0.3)
+            assert time.monotonic() - began < within(5)
+    finally:
+        own_server.resume()
         default_client.swap(before)
         client.close()
 

@@ -39,6 +39,8 @@ Fate: TypeAlias = Literal[
     "found when it stands still",
 ]
 Event: TypeAlias = Literal["death", "finish", "success"]
+# Seconds for which a batch lives from its last change on (store/scripts/batch.lua).
+LIVES: Final = 180 * 86_400
 EVENTS: Final[tuple[Event, ...]] = ("death", "finish", "success")
 # The ways that may be ignored: a success in spite of them.
 IGNORABLE: Final = ("expired", "cancelled", "discarded", "dropped", "deleted")

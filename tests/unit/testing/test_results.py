@@ -99,7 +99,7 @@ def test_a_job_that_has_ended_otherwise_says_so(
 
 def test_a_job_that_fails_inline_raises_at_the_push_and_has_its_result() -> None:
     with forkq.testing.inline():
-        failing = job(fail).set(jid="f" * 24)
+        failing = job(fail).set({"jid": "f" * 24})
         with pytest.raises(ValueError, match="no 1"):
             failing.perform_async(1)
         with pytest.raises(forkq.JobFailed, match="ValueError: no 1"):
@@ -159,3 +159,14 @@ def test_what_a_test_leaves_is_unknown_to_the_next_one() -> None:
         assert forkq.result(jid) == 1
     with forkq.testing.fake(), pytest.raises(forkq.ResultUnknown):
         forkq.result(jid)
+
+
+def test_the_callback_of_a_batch_has_a_result() -> None:
+    last = job(lambda number: 2 * number)
+    with forkq.testing.fake():
+        with forkq.Batch(on_success=last.set({"jid": "c" * 24}).s(21)):
+            job().perform_async(1)
+        with pytest.raises(AssertionError, match="has not run yet"):
+            forkq.result("c" * 24)
+        forkq.testing.drain()
+        assert forkq.result("c" * 24) == 42
