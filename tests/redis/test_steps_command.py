@@ -52,7 +52,7 @@ def test_the_command_lists_what_a_job_remembers(
     ]  # fmt: skip
     assert "\x1b" not in shell.out
     assert "hunter2" not in shell.out
-    for said in ("sleeps, until in", "no signal has come", "300,002", 'returned {"parcel":7}'):
+    for said in ("sleeps; is due in", "no signal has come", "300,002", 'returned {"parcel":7}'):
         assert said in shell.out
     assert shell("steps j1 --json") == 0
     [first, *_] = [json.loads(line) for line in shell.out.splitlines()]

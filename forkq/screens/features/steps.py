@@ -27,10 +27,8 @@ def state_text(step: JobStep) -> str:
     if step.timed_out:
         return "no signal has come"
     if step.until:
-        what = "sleeps" if step.kind == "sleep" else "waits for a signal"
-        over = "slept" if step.kind == "sleep" else "waited for a signal"
-        ends = format_moment(step.until)
-        return f"{over}, until {ends}" if ends.endswith("ago") else f"{what}, until {ends}"
+        what = "sleeps; is due" if step.kind == "sleep" else "waits for a signal; times out"
+        return f"{what} {format_moment(step.until)}"
     value = printable(cut(encode(step.value).decode(), _LONGEST))
     return f"signal: {value}" if step.kind == "wait_for" else f"returned {value}"
 
