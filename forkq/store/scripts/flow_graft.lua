@@ -78,7 +78,7 @@ for _, each in ipairs(added) do
   local letter, index = add(unpack(each))
   if letter then told[letter] = told[letter] .. index .. letter end
 end
-if #added > 0 then add_members(place.hash, #added) end
+if #added > 0 then add_members(place.hash, #added, batch.now()) end
 local found, before = batch.read(place.hash), redis.call('HGET', place.steps, 'next:') or ''
 redis.call('HSET', place.steps, 'next:', before .. told.r .. told.c)
 flow.go_on(place, found, { '', 0, 1, #before + 1, #before + #told.r })
