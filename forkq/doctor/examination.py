@@ -20,6 +20,7 @@ from ..values import replace
 from ..wire.redis_url import EMBEDDED
 from .app import app, cron, preload
 from .backlog import classes, moves, spread, strays
+from .batches import batches
 from .finding import Finding, examine, listed, unchecked
 from .host import max_memory, memory, oom_group, open_files, processes
 from .journal import journal
@@ -133,6 +134,7 @@ def _of_redis(config: Config, report: AppReport | None, seen: SeenServers) -> It
         "classes": partial(classes, config=config, report=report),
         "versions": versions,
         "moves": moves,
+        "batches": batches,
         **(_of_shard(config) if config.shard else {}),
     }
     # `forkq start` imports this module, and needs none of what the screens need.

@@ -17,6 +17,7 @@ from forkq.config.capsule import Capsule
 from forkq.config.config import Config, RedisSettings
 from forkq.default_client import use
 from forkq.doctor.backlog import classes
+from forkq.doctor.batches import batches
 from forkq.doctor.conformance import conformance
 from forkq.doctor.examination import all_findings
 from forkq.doctor.finding import Finding, examine
@@ -549,3 +550,24 @@ def test_a_thousand_queues_are_asked_in_parts(redis_server: Server, redis: Redis
         redis.lpush(f"queue:q{n}", b"{}")
     served, _ = waiting(redis_server)
     assert "and 1,197 more" in served.what
+
+
+def test_batches_that_no_process_ends_are_named(redis: Redis, redis_server: Server) -> None:
+    assert found(redis_server.url, batches).what == "0 batches: none waits for a person"
+    old = time.time() - 4000
+    states = (("broken", old), ("open", old), ("open", time.time()), ("sealed", old))
+    for number, (state, at) in enumerate(states):
+        redis.hset(f"forkq:batch:{number}", mapping={"state": state, "pushed_at": at})
+        redis.zadd("forkq:batches", {f"forkq:batch:{number}": at})
+    redis.zadd("forkq:batches", {"forkq:batch:gone": 1})
+    told = found(redis_server.url, batches)
+    assert told.level == "warn"
+    assert told.what == (
+        "the block of 1 batch has raised an error; 1 batch is open, and got no member for an hour"
+    )
+    redis.delete("forkq:batches")
+    redis.xadd("forkq:notes", {"to": "mail"}, id=f"{int(1000 * time.time()) - 120_000}-0")
+    assert "a note for another shard waits for 2 min" in found(redis_server.url, batches).what
+    redis.delete("forkq:notes")
+    redis.xadd("forkq:notes", {"to": "mail"})
+    assert found(redis_server.url, batches).level == "ok"
