@@ -89,6 +89,28 @@ class SuspectGroup:
             self._on_room()
 
 
+class WakeOnce:
+    """Wakes the fetching thread when jobs have ended: in the loop's thread once, by ``wake_now``,
+    after all that is due in the loop. So one exchange tells of all that end in one turn."""
+
+    def __init__(self, loop: EventLoop, wake_now: Callable[[], None]) -> None:
+        self._loop = loop
+        self._wake_now = wake_now
+        self._is_due = False
+
+    def wake(self) -> None:
+        """Wakes it soon; at once if another thread calls."""
+        if self._loop.thread is not threading.current_thread():
+            self._wake_now()
+        elif not self._is_due:
+            self._loop.call_started(self._do)  # the next loop calls it if this one dies
+            self._is_due = True
+
+    def _do(self) -> None:
+        self._is_due = False
+        self._wake_now()
+
+
 class _Batch:
     """Units on their way to the loop. The first ``begun`` ones are dealt with; of these, those that
     must go back to their queues are ``left``."""
@@ -121,6 +143,7 @@ class CoroutineJobs:
     ) -> None:
         self._group = group
         self._fetch = fetch
+        fetch.leases.wake = WakeOnce(loop, fetch.leases.wake).wake
         self._way = way
         way.pause = self._pause
         self._pauses: deque[tuple[float, object]] = deque()  # until when (monotonic), and whose

@@ -60,6 +60,7 @@ class Fetcher:
         self._outage = outage.part("redis gives no jobs", "redis gives jobs again")
         self._backoff = reconnect_backoff(channel.connection)
         self._waker = Waker()  # wakes the driver
+        leases.wake = self._waker.wake
         channel.queues.portions.on_freed = self._waker.wake
         self._lock = threading.RLock()  # an RLock knows its owner: see drop_locks
         self._mode: Literal["on", "paused", "quiet"] = "on"
@@ -97,7 +98,7 @@ class Fetcher:
         if ending is None or ending.kind == DONE:
             self._pace.performed(elapsed)
         if self._state == "waiting":
-            self._waker.wake()
+            self._leases.wake()
         return elapsed
 
     # What the manager and the heartbeat ask
@@ -189,8 +190,7 @@ class Fetcher:
         with suppress(Empty):
             self._news.get(timeout=pause)
         self.watch = "running"
-        found = self._look()
-        if found is None:
+        if (found := self._look()) is None:
             self.watch = "paused"
             found = self._look()  # for what came before
         return found

@@ -67,13 +67,15 @@ class Leases:
     units may run at once, which may change. ``endings``: those of the units that move elsewhere.
     ``must_compare``: this child and Redis may disagree about its leases; they were compared
     ``compared_at`` (times.steady). ``on_lost`` gets a unit that has ended, and that turns out to
-    have been given to another host."""
+    have been given to another host. ``wake`` wakes a
+    driver that waits, when a unit has ended."""
 
     def __init__(self, capacity: int, endings: OpenEndings) -> None:
         self.endings = endings
         self.must_compare = True
         self.compared_at = 0.0
         self.on_lost: Callable[[UnitOfWork], None] = lambda unit: None
+        self.wake: Callable[[], None] = lambda: None
         self.capacity = capacity
         self._ready: deque[UnitOfWork] = deque()
         self._in_flight: dict[int, UnitOfWork] = {}

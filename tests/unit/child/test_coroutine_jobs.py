@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -33,6 +34,7 @@ class Child:
     def __init__(self, *strikes: int) -> None:
         log = RecordedLog()
         self.leases = Leases(10, OpenEndings(log, Outage(log)))
+        self.leases.wake = self._wake
         self.returned: list[int] = []
         self.work: list[Callable[[], None]] = []
         self._strikes, self._calls = strikes, 0
@@ -42,7 +44,8 @@ class Child:
         waiting: Any = SimpleNamespace(
             closed=self._closed, knows=lambda _: False, offer=lambda _: False, end=self._end
         )
-        loop: Any = SimpleNamespace(call_started=self._call)
+        loop: Any = SimpleNamespace(call_started=self._call, thread=threading.current_thread())
+        self.woken = 0
         settling: Any = SimpleNamespace(call=lambda _, work: self.work.append(work))
         self.way: Any = SimpleNamespace(new_run=JobRun)
         cells = UnitCells.unread(10)
@@ -59,6 +62,9 @@ class Child:
             return
         with suppress(Struck):
             function()
+
+    def _wake(self) -> None:
+        self.woken += 1
 
     def _end(self) -> list[UnitOfWork]:
         ended = self.leases.endings.moving
@@ -112,6 +118,26 @@ def test_a_large_batch_begins_by_portions_and_what_goes_back_keeps_its_order() -
     assert portions > 3
     assert child.returned == [*range(120, 0, -1)]
     assert child.jobs.is_empty
+
+
+def test_the_ends_of_one_turn_of_the_loop_wake_the_fetching_thread_once() -> None:
+    """That thread would else ask Redis for one job at the first end, while a thousand end."""
+    child = Child()
+    woken_by = child.leases.wake  # as the fetcher calls it
+    calls: list[Callable[[], None]] = []
+    child.defer = calls.append
+    for turn in (1, 2):
+        for _ in range(50):
+            woken_by()
+        assert child.woken == turn - 1
+        [wake] = calls
+        calls.clear()
+        wake()
+        assert child.woken == turn
+    elsewhere = threading.Thread(target=woken_by)
+    elsewhere.start()
+    elsewhere.join()
+    assert (child.woken, calls) == (3, []), "an end in a settling thread is told at once"
 
 
 def test_what_waits_goes_back_at_a_stop_though_its_return_is_struck() -> None:
