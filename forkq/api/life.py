@@ -70,8 +70,8 @@ def events(job: Payload, location: Location, score: float) -> tuple[JobEvent, ..
         (moment(job.get("failed_at")), "failed", "" if again else error),
     ]
     if again:
-        tries = f" (retry {count})" if type(count) is int else ""  # a crash counts no retry
-        known.append((moment(job.get("retried_at")), "retried", f"{error}{tries}"))
+        tries = f"retry {count} failed: " if type(count) is int else ""  # a crash counts no retry
+        known.append((moment(job.get("retried_at")), "retried", f"{tries}{error}"))
     known += [(crash.at, "crashed", crash.why) for crash in map(crash_of, crashes_of(job))]
     if location == "dead":
         known.append((moment(score), "died", error))

@@ -332,8 +332,9 @@ def _leased_job(lease: _Lease, owner: _Owner, payload: bytes, at: float) -> Runn
             return None
         job = {}
     enqueued = job.get("enqueued_at")
-    stamps = [owner.beat, seconds(enqueued) if isinstance(enqueued, int | float) else 0.0]
-    earliest = max(stamps) or at
+    # A heartbeat that has come since the first look may tell of the job.
+    beat = owner.beat if owner.beat < at else 0.0
+    earliest = max(beat, seconds(enqueued) if isinstance(enqueued, int | float) else 0.0) or at
     return RunningJob(
         jid=str(job.get("jid", "")),
         job=str(job.get("class", "")),

@@ -191,6 +191,15 @@ def leases(redis: Redis, identity: str, *payloads: str, queue: str = "mail") -> 
         redis.hset(f"{{queue:{queue}}}:inflight", f"{identity}/{number}", leased)
 
 
+def test_a_heartbeat_that_comes_while_it_is_looked_says_nothing_of_a_start(redis: Redis) -> None:
+    """It may tell of the job, which then began before it."""
+    leases(redis, WHO, payload("a", enqueued_at=(time.time() - 60) * 1000))
+    beat(redis)
+    redis.hset(WHO, "beat", time.time() + 1)
+    [job] = api.running()
+    assert job.elapsed == pytest.approx(60, abs=3)
+
+
 def test_a_lease_whose_owner_sends_no_heartbeat_is_running_and_stuck(redis: Redis) -> None:
     """The record of the first is gone, that of the second is stale; the third beats, and its job
     has begun after that."""

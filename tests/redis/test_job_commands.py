@@ -250,7 +250,9 @@ def test_several_jobs_are_cancelled_at_once(redis: Redis, shell: Shell) -> None:
     assert found == [{"jid": jid, "outcome": "pending"} for jid in ("a", "b")]
     assert sorted(redis.hkeys("forkq:cancelled")) == [b"jid:a", b"jid:b"]
     assert shell("cancel a --class shop.Mail") == 2
-    assert "pass jids or --class NAME, not both" in " ".join(shell.err.split())
+    assert "pass jids, --class NAME or --batch BATCH, not two of them" in " ".join(
+        shell.err.split()
+    )
     assert shell("cancel a --grace 3") == 2
     assert "--grace means nothing without --force" in " ".join(shell.err.split())
     assert shell("cancel") == 2

@@ -133,6 +133,7 @@ def test_dead_is_dead_at_once(redis: Redis, redis_server: Server) -> None:
     child, _ = run(redis, redis_server, raises(forkq.Dead("no PDF")), retry=25)
     found, _ = scheduled(redis, "dead")
     assert (found["error_class"], found["error_message"]) == ("forkq.errors.Dead", "no PDF")
+    assert found["retry_count"] == 0  # it has failed once
     assert handled == ["error", "death"]
     assert child.manager.tally({}, {}).failed == 1
     redis.delete("dead")

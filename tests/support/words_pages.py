@@ -52,7 +52,8 @@ def _lists(words: Words) -> Iterator[str]:
 
 
 def _linked(sentence: str) -> str:
-    return re.sub(r"docs/([a-z-]+\.md)", r"[\1](\1)", sentence)
+    """A cell, in which a bar would end it, also in code."""
+    return re.sub(r"docs/([a-z-]+\.md)", r"[\1](\1)", sentence).replace("|", r"\|")
 
 
 if __name__ == "__main__":

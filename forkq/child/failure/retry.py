@@ -132,9 +132,9 @@ def decide(
     if isinstance(error, Crashed):
         return _after_crashes(job, unit, error, add_problem)
     if isinstance(error, UnknownVersion):
-        return _buried(job, unit, error, add_problem)
+        return _buried(job, unit, error, add_problem, has_run=False)
     if isinstance(error, Dead):
-        return _buried(job, unit, error, add_problem)
+        return _buried(job, unit, error, add_problem, has_run=True)
     if spec is not None and isinstance(error, spec.discard_on):
         return Drop(None)
     limit = _limit(job, spec, add_problem)
@@ -248,17 +248,20 @@ def _after_crashes(
     allows one."""
     if job.get("on_crash") == "discard":
         return Drop(None)
-    return _buried(job, unit, error, add_problem)
+    return _buried(job, unit, error, add_problem, has_run=False)
 
 
 def _buried(
-    job: Payload, unit: UnitOfWork, error: BaseException, add_problem: AddProblem
+    job: Payload, unit: UnitOfWork, error: BaseException, add_problem: AddProblem, *, has_run: bool
 ) -> Decision:
-    """The decision for a job that no retry can help."""
+    """The decision for a job that no retry can help. One that has run has failed once more."""
     if job.get("dead") is False:
         return Drop(job)
-    _write_error(job, unit, error)
-    stamp_failure(job)
+    if has_run:
+        _record(job, unit, error)
+    else:
+        _write_error(job, unit, error)
+        stamp_failure(job)
     return _written(unit, job, lambda payload: Bury(payload, job), add_problem)
 
 
