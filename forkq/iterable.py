@@ -107,7 +107,7 @@ class IterableJob(Job):
         found = await _finished(self.build_enumerator(*self.arguments, cursor=run.cursor))
         await _finished((self.on_start if run.runs == 1 else self.on_resume)())
         around, total = self.around_iteration or nullcontext, getattr(found, "total", None)
-        async for item, cursor in self._async_pairs(found or ()):
+        async for item, cursor in self._async_pairs(self._checked(found)):
             await run.reach(cursor)
             self._show(item, cursor, total)
             with around(item):
@@ -122,11 +122,24 @@ class IterableJob(Job):
         found = self.build_enumerator(*self.arguments, cursor=run.cursor)
         (self.on_start if run.runs == 1 else self.on_resume)()
         around, total = self.around_iteration or nullcontext, getattr(found, "total", None)
-        for item, cursor in self._pairs(found or ()):
+        for item, cursor in self._pairs(self._checked(found)):
             run.at(cursor)
             self._show(item, cursor, total)
             with around(item):
                 self.each_iteration(item, *self.arguments)
+
+    def _checked(self, found: Any) -> Any:
+        """What ``build_enumerator`` has returned; nothing to do if that is None."""
+        if found is None:
+            return ()
+        if isinstance(found, str | bytes) or not (
+            hasattr(found, "__iter__") or (self._is_async() and hasattr(found, "__aiter__"))
+        ):
+            raise InvalidJob(
+                f"{type(self).__qualname__}.build_enumerator returns {a_type(type(found))}: return "
+                "an iterable of pairs (item, cursor), or None if there is nothing to do"
+            )
+        return found
 
     def _pairs(self, found: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
         """What ``build_enumerator`` has returned."""

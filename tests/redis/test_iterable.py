@@ -420,6 +420,27 @@ def test_what_is_no_pair_is_named(redis: Redis, run: Callable[..., Any]) -> None
     assert "Bare.build_enumerator gives an int, not a pair (item, cursor)" in text
 
 
+@pytest.mark.parametrize("odd", [5, 0, "ab"])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_what_is_no_iterable_is_named(
+    redis: Redis, run: Callable[..., Any], odd: object, is_async: bool
+) -> None:
+    class Number(forkq.IterableJob, name="Number"):
+        def build_enumerator(self, cursor: int | None = None) -> Any:
+            return odd
+
+        def each_iteration(self, item: int) -> None: ...
+
+    class Awaited(Number, name="Awaited"):
+        async def each_iteration(self, item: int) -> None: ...  # type: ignore[override]
+
+    push(redis, name="Awaited" if is_async else "Number")
+    run(lambda: redis.exists("retry"))
+    text = json.loads(retried(redis))["error_message"]
+    assert f"build_enumerator returns {'a str' if odd == 'ab' else 'an int'}: return an" in text
+    assert "iterable of pairs (item, cursor), or None" in text
+
+
 def test_definitions_that_cannot_work_are_refused() -> None:
     with pytest.raises(forkq.InvalidJob, match=r"is a generator.*give it iterable=True"):
 
