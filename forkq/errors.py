@@ -157,12 +157,14 @@ class InvalidJob(ForkqError, ValueError):
 
 
 class Duplicate(ForkqError):
-    """A unique job was not pushed: the job ``jid`` has its lock. Of a bulk push the others are in
-    Redis, and ``jid`` belongs to the first duplicate."""
+    """A unique job was not pushed: the job ``jid`` has its lock. Of a bulk push ``jid`` belongs to
+    the first duplicate; the other jobs are in Redis, and ``jids`` has what the push would have
+    returned: the jid of each of them, and "" in the place of each duplicate."""
 
-    def __init__(self, text: str, jid: str = "") -> None:
+    def __init__(self, text: str, jid: str = "", jids: Sequence[str] = ()) -> None:
         super().__init__(text)
         self.jid = jid
+        self.jids = jids
 
 
 class ResultUnknown(ForkqError):

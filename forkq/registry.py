@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from .errors import ForkqError, InvalidJob, InvalidSchedule, UnknownJob
+from .errors import ForkqError, InvalidJob, InvalidSchedule, UnknownJob, nearest, shown
 
 Event: TypeAlias = Literal["startup", "quiet", "shutdown", "exit", "fork", "leader"]
 EventHandler: TypeAlias = "Callable[[], Any]"
@@ -146,6 +146,7 @@ def add(spec: JobSpec) -> None:
             f"two jobs are named {spec.name!r}: {known.where_defined} and {spec.where_defined}; "
             "give one of them another name="
         )
+    refuse_unique_by(spec, spec.options.get("forkq", {}).get("needs", {}).get("unique_by"))
     _jobs[spec.name] = spec
     if "timeout" in spec.options or "hard_timeout" in spec.options:
         with_time_limit.add(spec.name)
@@ -197,6 +198,48 @@ def check_options_of(name: str, options: Mapping[str, Any]) -> None:
     spec = find(name)
     if spec is not None and not spec.is_iterable:
         refuse_max_runtime(options, name)
+    if spec is not None:
+        refuse_unique_by(spec, options.get("unique_by"))
+
+
+def refuse_unique_by(spec: JobSpec, by: Sequence[str] | Callable[..., Any] | None) -> None:
+    """Raises InvalidJob if ``by`` names what is no parameter of the job, or is a function that does
+    not take its arguments: a push would be the first to fail."""
+    if callable(by):
+        _refuse_call(spec, by)
+        return
+    for each in by or ():
+        if each not in spec.parameters:
+            near = nearest(each, spec.parameters)
+            raise InvalidJob(
+                f"job {spec.name!r}: `unique_by` names {shown(each)}, which is none of its "
+                f"parameters ({', '.join(spec.parameters)})"
+                + (f"; is {near!r} meant?" * bool(near))
+            )
+
+
+def _refuse_call(spec: JobSpec, by: Callable[..., Any]) -> None:
+    """Raises InvalidJob if the function does not take as many arguments as a push may give."""
+    fewest, most = spec.arity
+    longest = len(spec.parameters) + fewest if most == float("inf") else most
+    for count in (fewest, int(longest)):
+        if said := _misfit(by, count):
+            raise InvalidJob(
+                f"job {spec.name!r}: `unique_by` gets the arguments of the job, which takes "
+                f"{spec.takes}, and {name_of(by)} does not take {count:,} ({said}); give it the "
+                "parameters of the job, with their defaults"
+            )
+
+
+def _misfit(function: Callable[..., Any], count: int) -> str:
+    """Why the function cannot be called with so many arguments; "" if it can."""
+    try:
+        inspect.signature(function).bind(*[None] * count)
+    except ValueError:
+        return ""  # written in C, and Python does not know its parameters
+    except TypeError as error:
+        return str(error)
+    return ""
 
 
 def names() -> list[str]:

@@ -19,11 +19,12 @@ from forkq.child.heartbeat.tasks import HoldLocks, Snapshot
 from forkq.child.job_run import JobRun
 from forkq.client import transactions
 from forkq.config.shards import Shard
+from forkq.errors import InvalidJob
 from forkq.sharded_client import ShardedClient
 from forkq.store.connection import RedisConnection
 from forkq.wire.keys import Keys
 from forkq.wire.lease import UnitOfWork
-from forkq.wire.payload import dumps
+from forkq.wire.payload import dumps, loads
 from forkq.wire.times import now
 from tests.redis.in_process_child import InProcessChild
 from tests.redis.in_process_clock import InProcessClock
@@ -109,9 +110,63 @@ def test_a_bulk_push_has_nothing_in_the_place_of_a_duplicate(
     found = job.perform_bulk([(1,), (2,), (2, 1), (3,)])
     assert [bool(jid) for jid in found] == [False, True, False, True]
     assert index(on_duplicate="return").perform_bulk([(1,), (4,)])[0] == first
-    with pytest.raises(forkq.Duplicate):
-        index(on_duplicate="raise").perform_bulk([(1,), (5,)])
-    assert redis.llen(QUEUE) == 5  # the others of that push are in
+
+
+def test_a_duplicate_of_a_bulk_push_leaves_the_jids_of_the_others(
+    client: forkq.Client, redis: Redis
+) -> None:
+    job = index(on_duplicate="raise")
+    first, other = job.perform_async(1), job.perform_async(2)
+    with pytest.raises(forkq.Duplicate, match=rf"{first} has.*; 2 other jobs were pushed") as bulk:
+        job.perform_bulk([(1,), (4,), (2,), (5,)])
+    jids = bulk.value.jids
+    assert [bool(jid) for jid in jids] == [False, True, False, True]
+    waiting: Any = redis.lrange(QUEUE, 0, -1)
+    assert {first, other, *filter(None, jids)} == {loads(each)["jid"] for each in waiting}
+    with pytest.raises(forkq.Duplicate, match=r"runs\)$") as single:
+        job.perform_async(1)
+    assert (single.value.jid, single.value.jids) == (first, [""])
+
+
+def some(doc: int, version: int = 0) -> None: ...
+
+
+def some_more(doc: int, *others: int) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("perform", "by", "text"),
+    [
+        (
+            some,
+            ["dok"],
+            r"names 'dok', which is none of its parameters \(doc, version\); is 'doc' m",
+        ),
+        (some, ["account"], r"names 'account', which is none of its parameters \(doc, version\)$"),
+        (some, lambda doc: doc, "takes 1 to 2 arguments, and .*<lambda> does not take 2 "),
+        (some, lambda doc, version: doc, "takes 1 to 2 arguments, and .*<lambda> does not take 1 "),
+        (some_more, lambda doc, other=0: doc, "at least 1 argument, and .* does not take 3 "),
+    ],
+)
+def test_a_unique_by_that_does_not_fit_is_refused_where_it_is_written(
+    perform: Any, by: Any, text: str
+) -> None:
+    """Else the first push would fail, in the middle of an app's request."""
+    registry._jobs.pop("Index", None)
+    with pytest.raises(InvalidJob, match=text):
+        forkq.job(name="Index", unique_for=60, unique_by=by)(perform)
+    assert registry.find("Index") is None
+    plain = forkq.job(name="Index")(perform)
+    with pytest.raises(InvalidJob, match=text):
+        plain.set(unique_for=60, unique_by=by)
+
+
+@pytest.mark.parametrize("by", [["others"], str, lambda doc, *others: doc, lambda *given: given])
+def test_a_unique_by_that_fits_is_taken(by: Any) -> None:
+    registry._jobs.pop("Index", None)
+    names = ["*others"] if by == ["others"] else by
+    job = forkq.job(name="Index", unique_for=60, unique_by=names)(some_more)
+    assert job.set(unique_by=names).name == "Index"
 
 
 def test_a_bulk_of_many_batches_is_unique_in_each(client: forkq.Client, redis: Redis) -> None:
