@@ -90,10 +90,8 @@ def unique_locks(
     """The locks that are held, the oldest first. Looks at ``most_keys`` keys of Redis at most, of
     which locks are some. Raises ServerUnavailable."""
     server = server or default_server()
-    if where.digests:
-        digests: Iterable[str] = dict.fromkeys(where.digests)
-    else:
-        digests = _digests(server, most_keys)
+    asked: Iterable[str] = dict.fromkeys(where.digests)
+    digests = asked if where.digests else _digests(server, most_keys)
     found = (lock for part in _parts(digests) for lock in _read(server, part) if lock.jid)
     chosen = [lock for lock in found if where.matches(lock)]
     return sorted(chosen, key=lambda lock: (lock.since or 0.0, lock.digest))
