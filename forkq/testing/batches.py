@@ -85,19 +85,13 @@ class FakeBatches:
         if batch is None:
             return b""
         batch.state = _AFTER.get(what, {}).get(batch.state, batch.state)
-        self._look_round(batch)
+        self.look_round(batch)
         return batch.state.encode()
 
     def join(self, into: PushedInto) -> int:
         """The index of a new member. Raises BatchFinished if the batch takes none."""
-        batch = self._batches.get(into.bid)
-        is_open = batch is not None and (
-            batch.state == "open"
-            if into.via is None
-            else batch.state != "cancelled" and batch.members[into.via][0] == _WAITS
-        )
-        if batch is None or not is_open:
-            raise BatchFinished(f"the batch {into.bid} takes no members any more")
+        self.refuse_if_closed(into.bid, into.via)
+        batch = self._batches[into.bid]
         batch.members.append((_WAITS, ""))
         return len(batch.members) - 1
 
@@ -114,7 +108,7 @@ class FakeBatches:
             batch.called.pop(place.letter, None)
         else:
             batch.called[place.letter] = state
-        self._look_round(batch)
+        self.look_round(batch)
 
     def _open(self, above: Sequence[str], via: Any, fields: dict[str, Any]) -> FakeBatch:
         calls = {name[3:]: value for name, value in fields.items() if name.startswith("on_")}
@@ -123,7 +117,23 @@ class FakeBatches:
         index = self.join(PushedInto(above[0], None if via == "" else via))
         return FakeBatch(self._batches[above[0]], index, calls, fields["ignore"])
 
-    def _look_round(self, batch: FakeBatch) -> None:
+    def batch(self, bid: str) -> FakeBatch:
+        """The batch of that id, which is there."""
+        return self._batches[bid]
+
+    def refuse_if_closed(self, bid: str, via: int | None) -> None:
+        """Raises BatchFinished if the batch takes no members from this pusher."""
+        batch = self._batches.get(bid)
+        is_open = batch is not None and (
+            batch.state == "open"
+            if via is None
+            else batch.state != "cancelled" and batch.members[via][0] == _WAITS
+        )
+        if not is_open:
+            raise BatchFinished(f"the batch {bid} takes no members any more")
+
+    def look_round(self, batch: FakeBatch) -> None:
+        """Pushes the callbacks whose time has come, and tells the batch above."""
         if any(state == _DEAD for state, _ in batch.members):
             each: FakeBatch | None = batch
             while each is not None:
@@ -135,7 +145,7 @@ class FakeBatches:
             self._fire(batch, "s")
         if batch.above is not None and batch.above.members[batch.index][0] != batch.as_member:
             batch.above.settle(batch.index, batch.as_member, "batch")
-            self._look_round(batch.above)
+            self.look_round(batch.above)
 
     def _fire(self, batch: FakeBatch, letter: str) -> None:
         if letter not in batch.fired:

@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NoReturn, Protocol
 
-from ..store.scripts import BATCH_CHANGE, CANCEL, SIGNAL_SEND, Script
+from ..store.scripts import (
+    BATCH_CHANGE,
+    CANCEL,
+    FLOW_CHANGE,
+    FLOW_GRAFT,
+    FLOW_PUSH,
+    SIGNAL_SEND,
+    Script,
+)
 from ..wire.keys import Keys
 from ..wire.times import now
+from .flows import FakeFlows
 from .recorded_job import RecordedJob
 from .results import RecordedResults
 
@@ -22,6 +31,7 @@ class Cancels(Protocol):
 
     cancelled: list[RecordedJob]
     results: RecordedResults
+    flows: FakeFlows
 
     def cancel(self, field: str) -> None: ...
 
@@ -39,8 +49,14 @@ class FakeConnection:
     def __init__(self, jobs: Cancels) -> None:
         self._jobs = jobs
 
-    def script(self, script: Script, keys: Sequence[str], arguments: Sequence[Any]) -> int | bytes:
-        """Cancels jobs, makes and changes batches, and sends signals."""
+    def script(self, script: Script, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
+        """Cancels jobs, makes and changes batches and flows, and sends signals."""
+        if script is FLOW_PUSH:
+            return self._jobs.flows.push(keys, arguments)
+        if script is FLOW_GRAFT:
+            return self._jobs.flows.graft(keys, arguments)
+        if script is FLOW_CHANGE:
+            return self._jobs.flows.cancel(keys)
         if script is BATCH_CHANGE:
             return self._jobs.change_batch(keys, arguments)
         if script is SIGNAL_SEND:
@@ -67,6 +83,10 @@ class FakeConnection:
             return [now() if jid in ended else None for jid in more]
         if command == "SET" and _RESULT in key:
             return self._jobs.results.await_key(key, more[0])
+        if command == "HGET" and key.endswith(":steps"):
+            return self._jobs.flows.field(key, str(more[0]))
+        if command == "BITFIELD" and key.endswith(":ends"):
+            return [self._jobs.flows.state(key, int(more[-1].removeprefix("#")))]
         if command == "HMGET" and _UNIQUE in key:
             return [None, None, self._jobs.holder(key.rpartition(_UNIQUE)[2]).encode() or None]
         return _refuse()

@@ -113,7 +113,8 @@ class _Ends:
         return "run"
 
     def start(self, unit: UnitOfWork, job: Payload) -> None:
-        """Notes that the job starts."""
+        """Notes that the job starts. A step of a flow gets what others have returned."""
+        self._jobs.flows.fill(job)
         self._jobs.locks.start(unit)
 
     def drop(self, unit: UnitOfWork, *, until: Until) -> None:

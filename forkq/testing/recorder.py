@@ -21,6 +21,7 @@ from ..wire.payload import Payload
 from ..wire.times import now
 from .batches import FakeBatches
 from .fake_connection import FakeConnection
+from .flows import FakeFlows
 from .locks import Locks
 from .loops import in_loop_of_test
 from .recorded_job import RecordedJob
@@ -37,7 +38,8 @@ class Recorder:
         self.cancelled: list[RecordedJob] = []
         self._waiting: list[RecordedJob] = []
         self.locks = Locks()
-        self._batches = FakeBatches(self._add_callback)
+        batches = FakeBatches(self._add_callback)
+        self.flows = FakeFlows(batches, self._add_callback, self._call_back)
         self._callbacks: list[RecordedJob] = []  # to be performed at once
         self.results = RecordedResults()
         self.watch, self.unwatch = self.results.tell, self.results.forget
@@ -102,7 +104,7 @@ class Recorder:
         """The job of a push at this moment. A debounced one is due when Redis would say so."""
         quiet = job.needs and job.needs.debounce
         if quiet is None:
-            index = self._batches.join(job.needs.batch) if job.needs and job.needs.batch else 0
+            index = self.flows.batches.join(job.needs.batch) if job.needs and job.needs.batch else 0
             return RecordedJob.of(stamped(job.payload, job.needs, at, index), job.at)
         first = at
         for place, before in enumerate(self._waiting):
@@ -151,7 +153,8 @@ class Recorder:
         """Does with what the features of a job have what the table says of this way."""
         self.locks.leave(marked, way)
         self.results.end(marked, way)
-        self._batches.end(marked, way)
+        self.flows.batches.end(marked, way)
+        self.flows.end(marked, way)
         if marked is not None and BY_NAME[way].cursor == "deleted":
             self.remembered.end(str(marked["jid"]))
 
@@ -171,7 +174,7 @@ class Recorder:
 
     def change_batch(self, keys: Sequence[str], arguments: Sequence[Any]) -> bytes:
         """What batch_change.lua does. Performs the callbacks at once if that is the mode."""
-        state = self._batches.change(keys, arguments)
+        state = self.flows.batches.change(keys, arguments)
         self._call_back()
         return state
 
