@@ -158,25 +158,32 @@ class Flow:
             return
         if self._by is not None:
             self._prepare_grafts(client)
-            return
+        else:
+            self._prepare_all(client)
+
+    def _prepare_all(self, client: Client) -> None:
         if not self._graph.steps:
             raise InvalidJob(f"{self!r} has no step: add one before it is pushed")
         outer, above, via = block.get(), tuple[str, ...](), None
         if outer is not None:
             above, via = _within(outer)
         steps = encoded(client, self._graph, Home(self.bid, above))
-        callbacks = [each for each in self._callbacks.values() if each is not None]
-        queues = {each.queue for each in steps.values()}
-        queues.update(each.payload.get("queue", DEFAULT_QUEUE) for each in callbacks)
-        self._server = _home_of(sorted(queues), None if outer is None else outer._server)
+        queues = self._queues(steps)
+        self._server = _home_of(queues, None if outer is None else outer._server)
         self._above, self._via = above, "" if via is None else via
-        place = (self.bid, above)
         given = (self.name, self._callbacks, self._ignore)
+        place = (self.bid, above)
         fields, self._called = made_fields(client, place, *given, lambda queue: "")
         self._fields = [*fields, "flow", len(steps)]
         self._pushed = steps
         if client.pushed_to is not None:
             client.pushed_to(queues)
+
+    def _queues(self, steps: Mapping[str, EncodedStep]) -> list[str]:
+        """The queues of all steps and callbacks."""
+        calls = (each.payload for each in self._callbacks.values() if each is not None)
+        queues = {each.queue for each in steps.values()}
+        return sorted(queues | {each.get("queue", DEFAULT_QUEUE) for each in calls})
 
     def _prepare_grafts(self, client: Client) -> None:
         steps = grafted(client, self._graph, Home(self.bid, self._above))

@@ -99,11 +99,16 @@ class Graph:
                 left[after] -= 1
                 if not left[after]:
                     ready.append(after)
+        self._check(found)
+        return found
+
+    def _check(self, found: Collection[str]) -> None:
+        """Raises InvalidJob if not all steps were ``found`` behind others, and for a result that no
+        step has by then."""
         if len(found) < len(self.steps):
-            raise InvalidJob(f"the steps are in a circle: {self._circle({*left} - {*found})}")
+            raise InvalidJob(f"the steps are in a circle: {self._circle({*self.steps} - {*found})}")
         for step in self.steps.values():
             self._check_results(step)
-        return found
 
     def behind(self) -> dict[str, list[str]]:
         """The names of the steps behind each step."""

@@ -130,26 +130,26 @@ def _raise(error: Exception | None) -> None:
 
 
 def _read(bid: str, name: str) -> StepState:
-    """What Redis says of the step now. Raises ResultUnknown if there is no such step, and
-    ForkqError in a job that would wait for one of its own capsule."""
-
-    def look(server: Server) -> StepState | None:
-        keys = server.keys
-        steps, ends = keys.flow_steps(bid), keys.batch_ends(bid)
-        [found] = server.ask(("HGET", steps, field_of_index(name)))
-        if found is None:
-            return None
-        index = int(found)
-        asked = (("HGET", steps, field_of_end(index)), ("BITFIELD", ends, "GET", "u2", f"#{index}"))
-        end, [state] = server.ask(*asked)
-        return StepState(state, read_end(end))
-
-    if (found := first_found(default().servers, look)) is None:
+    """What Redis says of the step now. Raises ResultUnknown if there is no such step."""
+    found = first_found(default().servers, lambda server: _read_on(server, bid, name))
+    if found is None:
         raise ResultUnknown(
             f"there is no step {shown(name)} of a flow {shown_name(bid)}: a flow is kept for 180 "
             "days after its last change"
         )
     return found
+
+
+def _read_on(server: Server, bid: str, name: str) -> StepState | None:
+    """What this server says of the step; None if it does not have it."""
+    steps, ends = server.keys.flow_steps(bid), server.keys.batch_ends(bid)
+    [found] = server.ask(("HGET", steps, field_of_index(name)))
+    if found is None:
+        return None
+    index = int(found)
+    asked = (("HGET", steps, field_of_end(index)), ("BITFIELD", ends, "GET", "u2", f"#{index}"))
+    end, [state] = server.ask(*asked)
+    return StepState(state, read_end(end))
 
 
 def _value(bid: str, name: str, found: StepState, timeout: float | None) -> Any:

@@ -36,6 +36,23 @@ class FakeFlow:
     ends: dict[int, str] = field(default_factory=dict)
     by: dict[int, int] = field(default_factory=dict)
 
+    def add(self, told: Sequence[Any]) -> None:
+        """Adds the steps in the arguments of flow_push.lua."""
+        for at in range(0, len(told), 5):
+            index, name, job, _, nexts = told[at : at + 5]
+            self.names[name], self.jobs[index] = index, job
+            self.before.setdefault(index, {})
+            for number, letter in _EDGE.findall(nexts):
+                self.before.setdefault(int(number), {})[index] = letter
+
+    def graft(self, by: int, name: str, job: bytes, edges: Mapping[str, str]) -> None:
+        """Adds a step that the step ``by`` has made, once."""
+        if name not in self.names:
+            index = self.names[name] = len(self.batch.members)
+            self.batch.members.append((0, ""))
+            self.by[index], self.jobs[index] = by, job.replace(INDEX, b"%d" % index)
+            self.before[index] = {self.names[one]: how for one, how in edges.items()}
+
     def state(self, index: int) -> int:
         """What a step is: it waits or has started, is done, dead, or has ended otherwise."""
         return self.batch.members[index][0]
@@ -76,12 +93,7 @@ class FakeFlows:
         flow = self._flows.setdefault(bid, FakeFlow(self.batches.batch(bid)))
         if flow.batch.state != "open":
             return flow.batch.state.encode()
-        for at in range(count, len(rest), 5):
-            index, name, job, _, nexts = rest[at : at + 5]
-            flow.names[name], flow.jobs[index] = index, job
-            flow.before.setdefault(index, {})
-            for number, letter in _EDGE.findall(nexts):
-                flow.before.setdefault(int(number), {})[index] = letter
+        flow.add(rest[count:])
         if total == "":
             return b"open"
         flow.batch.members = [(0, "")] * total
@@ -103,11 +115,7 @@ class FakeFlows:
             if name in flow.names and flow.by.get(flow.names[name]) != by:
                 return [b"double", name.encode()]
         for name, job, edges in new:
-            if name not in flow.names:
-                index = flow.names[name] = len(flow.batch.members)
-                flow.batch.members.append((0, ""))
-                flow.by[index], flow.jobs[index] = by, job.replace(INDEX, b"%d" % index)
-                flow.before[index] = {flow.names[one]: how for one, how in edges.items()}
+            flow.graft(by, name, job, edges)
         self._look_round(flow)
         self._after()
         return 1

@@ -81,8 +81,7 @@ def tree(steps: Sequence[StepReport]) -> Iterator[str]:
 
 def _below(steps: Sequence[StepReport]) -> dict[str, list[StepReport]]:
     """What stands below each step, by its name; "" has what stands below none."""
-    depth: dict[str, int] = {}
-    below: dict[str, list[StepReport]] = {"": []}
+    depth, below = dict[str, int](), {"": list[StepReport]()}
     for step in steps:
         above = max(step.after, key=lambda name: depth[name], default="")
         depth[step.name] = depth[above] + 1 if above else 0
