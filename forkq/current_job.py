@@ -146,9 +146,17 @@ def running_job() -> CurrentJob | None:
 
 def current_job() -> CurrentJob:
     """The job that this thread or task performs. Raises ForkqError outside of one."""
+    return job_for("current_job()")
+
+
+def job_for(call: str) -> CurrentJob:
+    """``current_job``, for another ``call`` of the app that needs one."""
     found = _running.get()
     if found is None:
-        raise ForkqError("current_job() was called outside of a running job")
+        raise ForkqError(
+            f"{call} was called outside of a running job (a test runs one with "
+            "forkq.testing.inline() or drain())"
+        )
     return found
 
 
@@ -164,7 +172,7 @@ def idempotency_key(name: str) -> str:
         raise ForkqError(f"idempotency_key takes a name, which is text, and not {shown(name)}")
     from hashlib import sha256  # noqa: PLC0415 - what only pushes needs none of it
 
-    return sha256(f"{current_job().jid}\0{name}".encode()).hexdigest()[:24]
+    return sha256(f"{job_for('idempotency_key()').jid}\0{name}".encode()).hexdigest()[:24]
 
 
 def lease_lost() -> bool:

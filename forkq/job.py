@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from .wire.validation import JobOptions
 
 
+# What a definition takes beside the options of its pushes.
+_MORE = ("name", "iterable", "retry_on", "discard_on", "retry_in", "retries_exhausted")
 _HOOKS: Final = {
     "retry_in": ("count", "exception", "job"),
     "retries_exhausted": ("job", "exception"),
@@ -368,7 +370,7 @@ def _checked(
     if said:
         raise InvalidJob(f"{thing.__qualname__}: options of another library; {'; '.join(said)}")
     if odd:
-        near = nearest(odd[0], OPTIONS)
+        near = nearest(odd[0], (*OPTIONS, *_MORE))
         meant = "" if near is None else f"is {near!r} meant? "
         raise InvalidJob(
             f"{thing.__qualname__}: there is no job option {odd[0]!r}; {meant}use one of "

@@ -97,6 +97,7 @@ OPTIONS_ELSEWHERE: Final[Mapping[str, str]] = {
     "autoretry_for": "write `retry_on=(...)` in the definition",
     "throws": "write `discard_on=(...)` in the definition",
     "expires": "write `expires_in=SECONDS`",
+    "unique": "write `unique_for=SECONDS`",
     "countdown": "write `.perform_in(SECONDS, ...)`",
     "delay": "write `.perform_in(SECONDS, ...)`",
     "eta": "write `.perform_at(MOMENT, ...)`",

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from ..client import transactions
-from ..current_job import current_job
+from ..current_job import job_for
 from ..default_client import adefault, default
 from ..errors import ForkqError, InvalidJob, ServerRefused, ServerUnavailable
 from ..features.batch.parts import DEEPEST, EVENTS, PushedInto, joined, new_bid, place_in
@@ -74,7 +74,7 @@ class Batch:
     def current(cls) -> Batch:
         """The batch of which the running job is a member: ``with forkq.Batch.current():`` pushes
         more members, as long as that job has not ended. Raises ForkqError in any other job."""
-        job = current_job()
+        job = job_for("forkq.Batch.current()")
         place = place_in(needs_in(job.payload.get(KEY)))
         if place is None or place.member is None:  # a callback is no member
             raise ForkqError("there is no current batch: this job is no member of one")

@@ -85,23 +85,23 @@ def encoded_job(client: Client, step: FlowStep, home: Home, index: int | None) -
     need = need_of(home.bid, index, step.name, home.above, taken)
     args = with_results(payload["args"], lambda found: marker(home.bid, found.names or ()))
     job = {**payload, "args": args, KEY: with_needs(payload.get(KEY), {FLOW: need})}
-    made = _encoded(client, {**job, "at": now() + 60})
-    if made is not None and made.needs is not None and made.needs.expires_at is not None:
-        made = _encoded(client, job)  # the script that starts it stamps the moment
-    if made is None:
-        raise _vetoed(step)
+    made = _encoded(client, step, {**job, "at": now() + 60})
+    if made.needs is not None and made.needs.expires_at is not None:
+        made = _encoded(client, step, job)  # the script that starts it stamps the moment
     return made
 
 
-def _vetoed(step: FlowStep) -> InvalidJob:
-    return InvalidJob(
-        f"step {shown(step.name)}: a middleware has vetoed its push, and a flow is pushed as a "
-        "whole or not at all"
-    )
-
-
-def _encoded(client: Client, job: Payload) -> EncodedJob | None:
-    return client._encoded(with_defaults(job))
+def _encoded(client: Client, step: FlowStep, job: Payload) -> EncodedJob:
+    try:
+        made = client._encoded(with_defaults(job))
+    except InvalidJob as error:
+        raise InvalidJob(f"step {shown(step.name)}: {error}") from None
+    if made is None:
+        raise InvalidJob(
+            f"step {shown(step.name)}: a middleware has vetoed its push, and a flow is pushed as a "
+            "whole or not at all"
+        )
+    return made
 
 
 def pages(steps: Sequence[EncodedStep]) -> Iterator[list[EncodedStep]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from asyncio import _get_running_loop
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -10,9 +12,17 @@ from ..batches.batch import waits_for_commit
 from ..batches.block import block
 from ..batches.callbacks import await_results, checked, checked_ways, made_fields
 from ..client import transactions
-from ..current_job import current_job
+from ..current_job import job_for
 from ..default_client import adefault, default
-from ..errors import ForkqError, InvalidJob, ServerRefused, ServerUnavailable, shown
+from ..errors import (
+    BlockingPushWarning,
+    ForkqError,
+    InvalidJob,
+    ServerRefused,
+    ServerUnavailable,
+    callers_level,
+    shown,
+)
 from ..features.batch.parts import DEEPEST, EVENTS, new_bid, place_in
 from ..features.flow.parts import MOST, OnFailure
 from ..store.loop.in_thread import in_thread
@@ -101,6 +111,7 @@ class Flow:
         """Pushes all steps, or none: those start that come after no other one. Returns the id of
         the flow (``bid``). After ServerUnavailable it may be called again: nothing starts twice.
         Raises what a push raises, and InvalidJob for a circle and for a name that no step has."""
+        _warn_in_loop("flow.apush()")
         self._prepare(default())
         self._send()
         return self.bid
@@ -118,6 +129,7 @@ class Flow:
     def get(self, name: str, timeout: float | None = None) -> Any:
         """What the step called ``name`` has returned, as JSON has it, once it is done. Waits up to
         ``timeout`` seconds for that. Raises what ``forkq.result`` raises."""
+        _warn_in_loop("flow.aget(...)")
         self._refuse_deadlock(name)
         return step_result(self.bid, name, timeout)
 
@@ -132,7 +144,7 @@ class Flow:
         ended. They may come after steps that are there, also after this one; what is there comes
         after none of them. A name that this very step has added in an earlier run is that step:
         so a second run changes nothing. Raises ForkqError in any other job."""
-        job = current_job()
+        job = job_for("forkq.Flow.current()")
         place = place_in(needs_in(job.payload.get(KEY)))
         if place is None or not place.step:
             raise ForkqError("there is no current flow: this job is no step of one")
@@ -149,6 +161,8 @@ class Flow:
         cancel_flow(self._server, self.bid, self._above)
 
     def _refuse_deadlock(self, name: str) -> None:
+        if self._server is None:
+            raise ForkqError(f"{self!r} was not pushed: none of its steps will ever run")
         refuse_deadlock(name, {each.queue for each in self._pushed.values()})
 
     def _prepare(self, client: Client) -> None:
@@ -229,6 +243,13 @@ class Flow:
         head = (1 + len(self._above), self._via, total, first, len(self._fields), *self._fields)
         arguments = (*head, *chain.from_iterable(each.arguments for each in page))
         run_again(self._server, FLOW_PUSH, keys, arguments)
+
+
+def _warn_in_loop(instead: str) -> None:
+    """Tells the caller that it holds up the event loop in which it runs."""
+    if _get_running_loop() is not None:
+        text = f"this holds up the event loop until Redis has answered: write `await {instead}`"
+        warnings.warn(text, BlockingPushWarning, callers_level())
 
 
 def _not_added(why: str, name: str) -> InvalidJob:

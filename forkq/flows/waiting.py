@@ -134,8 +134,8 @@ def _read(bid: str, name: str) -> StepState:
     found = first_found(default().servers, lambda server: _read_on(server, bid, name))
     if found is None:
         raise ResultUnknown(
-            f"there is no step {shown(name)} of a flow {shown_name(bid)}: a flow is kept for 180 "
-            "days after its last change"
+            f"there is no step {shown(name)} of a flow {shown_name(bid)}: its name is another one "
+            "(`forkq flows show` lists them), or the flow has changed nothing for 180 days"
         )
     return found
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
-from ..current_job import CurrentJob, run_of, running_job
+from ..current_job import CurrentJob, job_for, run_of
 from ..errors import Asleep, Dead, ForkqError, InvalidJob, JobDecision
 from ..features.steps.parts import (
     MOST,
@@ -200,9 +200,7 @@ def current_key() -> str:
 
 def steps_here(call: str) -> StepsOfRun:
     """The steps of the job that this thread or task performs. Raises ForkqError outside of one."""
-    view = running_job()
-    if view is None:
-        raise ForkqError(f"forkq.{call} was called outside of a running job")
+    view = job_for(f"forkq.{call}")
     found = getattr(view, "steps", None)
     if not isinstance(found, StepsOfRun):
         found = view.steps = StepsOfRun(view.jid, _store_of(view, call))

@@ -68,6 +68,8 @@ _REMEDY = {
     "bytes": "pass base64 text",
     "bytearray": "pass base64 text",
     "PosixPath": "pass str(path)",
+    "StepResult": "only a step of a forkq.Flow takes what another step returns",
+    "PreparedJob": "push it in a forkq.Flow or as a callback of a batch; jobs take plain values",
 }
 _REMEDY_OF_OBJECTS: Final = "pass an id and load the object inside the job"
 # What to pass instead of the objects of a framework; contrib/ adds them.

@@ -320,6 +320,22 @@ def test_queues_that_get_steps_and_callbacks_are_looked_for(client: Any, redis: 
     assert told == [{"default", "later", "end"}, {"end"}]
 
 
+def test_a_flow_that_holds_up_an_event_loop_says_so(client: Any, redis: Redis) -> None:
+    job = made("job")
+
+    async def main() -> None:
+        flow = forkq.Flow("", job.s(1))
+        with pytest.warns(forkq.BlockingPushWarning, match=r"await flow\.apush\(\)"):
+            flow.push()
+        with (
+            pytest.warns(forkq.BlockingPushWarning, match=r"await flow\.aget"),
+            pytest.raises(TimeoutError),
+        ):
+            flow.get("job", timeout=0)
+
+    asyncio.run(main())
+
+
 def test_what_is_refused_before_anything_is_pushed(client: Any, redis: Redis) -> None:
     job, only = made("job"), made("only", unique_for=60)
     not_a_step: Any = 7
@@ -352,7 +368,7 @@ def test_what_is_refused_before_anything_is_pushed(client: Any, redis: Redis) ->
             ),
             "in a circle: 'x' after 'z' after 'y' after 'x'",
         ),
-        (lambda f: (f.add("x", job.s(object())), f.push()), "which JSON does not know"),
+        (lambda f: (f.add("x", job.s(object())), f.push()), "step 'x': .*which JSON does not know"),
         (lambda f: forkq.Flow("", not_a_step), "7 is no step"),
         (lambda f: forkq.Flow(job.s(1)), "the name is .*; pass a text"),
     ]
@@ -387,10 +403,11 @@ def test_a_flow_that_was_pushed_takes_no_step(client: Any) -> None:
 
 def test_who_asks_for_what_is_not_there(client: Any, redis: Redis) -> None:
     flow = forkq.Flow("", made("job").s(1))
-    with pytest.raises(forkq.ResultUnknown, match=f"no step 'job' of a flow {flow.bid}"):
+    with pytest.raises(forkq.ForkqError, match="''> was not pushed"):
         flow.get("job")
     flow.push()
-    with pytest.raises(forkq.ResultUnknown, match="no step 'jib'"):
+    said = f"no step 'jib' of a flow {flow.bid}: its name is another"
+    with pytest.raises(forkq.ResultUnknown, match=said):
         flow.get("jib")
 
 

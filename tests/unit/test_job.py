@@ -172,6 +172,12 @@ def test_set_changes_this_push_only_and_takes_foreign_keys(pushed: FakeClient) -
     assert pushed.last == {"class": "S", "args": [2], "queue": "q"}
 
 
+@pytest.mark.parametrize(("odd", "meant"), [("iterabel", "iterable"), ("retry_o", "retry_on")])
+def test_a_misspelt_option_of_a_definition_is_refused(odd: str, meant: str) -> None:
+    with pytest.raises(InvalidJob, match=f"no job option '{odd}'; is '{meant}' meant"):
+        forkq.job(**cast("Any", {odd: True}))(lambda: None)
+
+
 def test_set_refuses_a_misspelt_option_unless_it_is_a_key_of_ones_own(pushed: FakeClient) -> None:
     class Set(forkq.Job, name="S"):
         def perform(self) -> None: ...
@@ -181,6 +187,8 @@ def test_set_refuses_a_misspelt_option_unless_it_is_a_key_of_ones_own(pushed: Fa
         options(queu="low")
     with pytest.raises(InvalidJob, match=r"no job option 'que'; is 'queue' meant\?"):
         options(que="low")
+    with pytest.raises(InvalidJob, match="no job option 'unique': write `unique_for=SECONDS`"):
+        options(unique=60)
     options(tenant=7).perform_async()
     assert pushed.last == {"class": "S", "args": [], "tenant": 7}
     options({"queu": "low"}).perform_async()
