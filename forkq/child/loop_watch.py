@@ -241,10 +241,8 @@ class LoopWatch:
 
     def _tell(self, step: Step, now: float) -> None:
         calls, name = calls_in(self._loop_thread), name_of(step.sequence, tuple(self._jobs))
-        if (
-            not calls or step_in(self._cells) != step
-        ):  # it has just ended: the stack may be that of another one
-            return
+        if not calls or step_in(self._cells) != step:
+            return  # it has just ended: the stack may be that of another one
         last = next((call for call in reversed(calls) if is_apps(call.filename)), calls[-1])
         if self._told is None:
             place = f"{last.name} ({last.filename}:{last.lineno})"

@@ -213,10 +213,8 @@ def effects(
     unwait = (Effect("unwait", keys.event(str(event)), (jid,)),) if waits else NONE
     if fate == "deleted":
         return (*unwait, Effect("forget", keys.steps(jid)))
-    return (
-        *unwait,
-        Effect("keep", keys.steps(jid), (round(KEPT_FOR + max(0.0, delay)),)),
-    )
+    seconds = round(KEPT_FOR + max(0.0, delay))
+    return (*unwait, Effect("keep", keys.steps(jid), (seconds,)))
 
 
 def pause_effects(keys: Keys, jid: str, pause: Pause, delay: float) -> tuple[Effect, ...]:
