@@ -6,6 +6,7 @@ import asyncio
 import re
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from forkq.clock.other_shards import OtherShards
 from forkq.clock.standing_batches import StandingBatches
 from forkq.flows import encoding
 from forkq.store.connection import RedisConnection
+from forkq.store.scripts import FLOW_CHANGE
 from forkq.wire.keys import Keys
 from forkq.wire.payload import loads
 from tests.redis.in_process_child import InProcessChild
@@ -183,6 +185,22 @@ def test_what_a_bad_end_means_for_the_next_steps(
     assert ran[3:] == [("again", "bad"), ("again", 1), ("told", "finish")]
 
 
+def test_steps_that_never_start_count_as_ignored(
+    client: Any, redis: Redis, redis_server: Server
+) -> None:
+    """A flow that ignores what was cancelled succeeds, though a bad end has cancelled steps."""
+    job = made("job", retry=0, dead=False)
+    flow = forkq.Flow(ignore=("dropped", "cancelled"), on_success=made("also").s("success"))
+    flow.add("bad", job.s("bad"))
+    flow.add("cancelled", job.s(1), after=["bad"], on_failure="cancel")
+    flow.add("behind", job.s(2), after=["cancelled"], on_failure="cancel")
+    flow.push()
+    work(redis, redis_server.url)
+    assert ends(redis, flow.bid, 3) == [3, 3, 3]
+    assert redis.hget(KEYS.batch(flow.bid), "ignored") == b"3"
+    assert ran == [("job", "bad"), ("also", "success")]
+
+
 def test_a_cancelled_flow_starts_nothing_more(
     client: Any, redis: Redis, redis_server: Server
 ) -> None:
@@ -202,6 +220,25 @@ def test_a_cancelled_flow_starts_nothing_more(
     assert not redis.hexists(KEYS.flow_steps(flow.bid), "job:1")
     with pytest.raises(forkq.ForkqError, match="is a flow, whose steps are pushed by one call"):
         api.Batch(flow.bid).seal()
+
+
+def test_a_large_flow_is_cancelled_by_short_calls(
+    client: Any, redis: Redis, redis_server: Server
+) -> None:
+    """Each call leaves the next one no more than where to go on: nothing is told of each step."""
+    job = made("job")
+    flow = forkq.Flow("", job.s(-1) | forkq.group(*(job.s(n) for n in range(1201))) | job.s("end"))
+    flow.push()
+    steps, todos = KEYS.flow_steps(flow.bid), list[Any]()
+    with closing(RedisConnection(redis_server.url)) as connection:
+        connection.connect()
+        while not todos or todos[-1] is not None:
+            connection.script(FLOW_CHANGE, KEYS.of_flow(flow.bid, ()), (1, "cancel"))
+            todos.append(redis.hget(steps, "todo"))
+    assert [each and each.count(b",") for each in todos] == [1, 1, None]
+    assert ends(redis, flow.bid, 1203) == [0, *[3] * 1202]
+    assert redis.ttl(KEYS.batch_ends(flow.bid)) > 179 * 86_400
+    assert not redis.exists(KEYS.flows_unfinished)
 
 
 def test_a_flow_in_the_block_of_a_batch_is_a_member(

@@ -65,15 +65,18 @@ end
 -- How long the list of the steps behind this one is.
 local function length_of(place, index) return #(redis.call('HGET', place.steps, 'next:' .. index) or '') end
 
--- Ends these steps, which have not started, as cancelled.
+-- Ends these steps, which have not started, as cancelled. Those behind them are to be told of that; not without a
+-- `todo`: then all steps are cancelled, and these, too.
 local function cancel(place, found, indices, todo)
   if #indices == 0 then return end
   for _, index in ipairs(indices) do
     redis.pcall('BITFIELD', place.ends, 'SET', 'u2', '#' .. index, 3)
     batch.count(place, found, 'other', 1)
-    batch.count_ignored(place, found, 0, 3, 'cancelled')
-    todo[#todo + 1] = { index, 0, 3, 1, length_of(place, index) }
+    batch.count_ignored(place, found, index, 0, 3, 3, 'cancelled')
+    local last = todo and length_of(place, index) or 0
+    if last > 0 then todo[#todo + 1] = { index, 0, 3, 1, last } end
   end
+  redis.pcall('EXPIRE', place.ends, BATCH_LIVES)
   forget_jobs(place.steps, indices)
 end
 

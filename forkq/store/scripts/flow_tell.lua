@@ -38,21 +38,22 @@ local function nexts_of(place, item, most)
   return nexts, at
 end
 
--- Tells next steps, the oldest change first. What is left stays in `todo`.
+-- Tells next steps, the oldest change first. Returns the number of the first change in `todo` that is left.
 local function work(place, found, todo)
-  local left = MOST_TOLD
-  while todo[1] and left > 0 do
-    local item = todo[1]
+  local left, first = MOST_TOLD, 1
+  while todo[first] and left > 0 do
+    local item = todo[first]
     local nexts, at = nexts_of(place, item, left)
     if #nexts > 0 then
       local starts, cancels, waits = sort(place, found, nexts, item[2], item[3])
-      if not start(place, starts) then return end
+      if not start(place, starts) then return first end
       if #waits > 0 then redis.pcall('HSET', place.steps, unpack(waits)) end
-      cancel(place, found, cancels, todo)
+      cancel(place, found, cancels, item[1] ~= '*' and todo)
     end
     item[4], left = at, left - #nexts
-    if at > item[5] then table.remove(todo, 1) end
+    if at > item[5] then first = first + 1 end
   end
+  return first
 end
 
 local function read_todo(text)
@@ -63,14 +64,15 @@ local function read_todo(text)
   return todo
 end
 
-local function write_todo(place, todo)
-  if #todo == 0 then
+-- Keeps the changes from the `first` one on.
+local function write_todo(place, todo, first)
+  if not todo[first] then
     redis.pcall('HDEL', place.steps, 'todo')
     redis.pcall('SREM', place.unfinished, place.hash)
     return
   end
   local lines = {}
-  for i, item in ipairs(todo) do lines[i] = table.concat(item, ' ') .. ',' end
+  for i = first, #todo do lines[#lines + 1] = table.concat(todo[i], ' ') .. ',' end
   redis.pcall('HSET', place.steps, 'todo', table.concat(lines))
   redis.pcall('SADD', place.unfinished, place.hash)
 end
@@ -81,8 +83,8 @@ function flow.go_on(place, found, item)
   if not before and (not item or item[4] > item[5]) then return end
   local todo = read_todo(before)
   todo[#todo + 1] = item
-  work(place, found, todo)
-  if before or #todo > 0 then write_todo(place, todo) end
+  local first = work(place, found, todo)
+  if before or todo[first] then write_todo(place, todo, first) end
 end
 
 -- A step has another state: its next ones are told.
