@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from ..store.connection import RedisConnection
+from ..store.connection import DamagedKey, RedisConnection
 from ..store.scripts import SIGNAL_WAKE
 from ..store.steps import checked
 from ..wire.keys import Keys
@@ -40,14 +40,22 @@ class SignalledJobs:
         return 0.0 if self._events else None
 
     def work(self) -> None:
-        """Gives the signal of one event to the jobs that wait for it, the oldest first."""
-        name = self._events[0].decode("utf-8", "surrogateescape")
+        """Gives the signal of one event to the jobs that wait for it, the oldest first. Raises
+        DamagedKey for an event that is none, once: the other events do not wait for it."""
+        event = self._events[0]
+        try:
+            self._give(event.decode("utf-8", "surrogateescape"))
+        except DamagedKey:
+            self._connection.call("SREM", self._keys.signalled, event)
+            raise
+        self.load(self._watch)  # the server does not report this clock's own change
+
+    def _give(self, name: str) -> None:
         signal = self._connection.call("HGET", self._keys.event(name), "") or b""
         waiting = [jid for _, jid in sorted(self._waiting(self._keys.event(name)))]
         for begin in range(0, max(1, len(waiting)), _PAGE):
             is_last = begin + _PAGE >= len(waiting)
             self._wake(waiting[begin : begin + _PAGE], name, signal, int(is_last))
-        self.load(self._watch)  # the server does not report this clock's own change
 
     def _wake(self, jids: Sequence[bytes], *how: Any) -> None:
         """Gives the signal to these jobs; ``how``: name, signal, and whether they are the last."""

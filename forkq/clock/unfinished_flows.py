@@ -7,7 +7,7 @@ A script that ends a step tells some hundred of the next ones, and leaves the re
 from __future__ import annotations
 
 from ..features.batch.parts import DEEPEST
-from ..store.connection import RedisConnection
+from ..store.connection import DamagedKey, RedisConnection
 from ..store.scripts import FLOW_CHANGE
 from ..store.steps import checked
 from ..wire.keys import Keys
@@ -36,7 +36,9 @@ class UnfinishedFlows:
         return 0.0 if self._flows else None
 
     def work(self) -> None:
-        """Goes on with one flow."""
+        """Goes on with one flow. Raises DamagedKey if the schedule, to which its steps go, is none:
+        the script leaves all as it is then, and would be called again at once."""
+        self._connection.call("ZCARD", self._keys.schedule)
         bid = self._flows.pop()
         above = self._above(bid)
         names = self._keys.of_flow(bid, above)
@@ -54,5 +56,8 @@ class UnfinishedFlows:
         return found
 
     def _parent(self, bid: str) -> str:
-        found = self._connection.call("HGET", self._keys.batch(bid), "parent")
+        try:
+            found = self._connection.call("HGET", self._keys.batch(bid), "parent")
+        except DamagedKey:  # the script leaves out what is damaged
+            return ""
         return "" if found is None else str(found, "utf-8", "replace")

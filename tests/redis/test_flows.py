@@ -16,8 +16,9 @@ import forkq
 from forkq import api, middleware, process_state, registry
 from forkq.clock.other_shards import OtherShards
 from forkq.clock.standing_batches import StandingBatches
+from forkq.clock.unfinished_flows import UnfinishedFlows
 from forkq.flows import encoding
-from forkq.store.connection import RedisConnection
+from forkq.store.connection import DamagedKey, RedisConnection
 from forkq.store.scripts import FLOW_CHANGE
 from forkq.wire.keys import Keys
 from forkq.wire.payload import loads
@@ -497,6 +498,32 @@ def test_one_step_with_more_dependents_than_one_call_tells(
     assert ran[-1] == ("job", "end")
     assert not redis.exists(KEYS.flows_unfinished)
     assert state(flow.bid).state == "succeeded"
+
+
+def test_what_is_damaged_beside_a_flow_that_goes_on(
+    client: Any, redis: Redis, redis_server: Server
+) -> None:
+    """A flow of another type keeps no other one from its steps. A schedule of another type is told
+    of, and not asked again and again."""
+    flow = forkq.Flow("", made("job").s(1))
+    redis.set("schedule", "x")
+    flow.push()
+    damaged, whole = KEYS.batch("damaged"), KEYS.batch(flow.bid)
+    redis.set(damaged, "x")
+    redis.sadd(KEYS.flows_unfinished, damaged)
+    with closing(RedisConnection(redis_server.url)) as connection:
+        connection.connect()
+        clock = UnfinishedFlows(KEYS, connection)
+        clock.load(watch=False)
+        with pytest.raises(DamagedKey, match='"schedule" holds something else'):
+            clock.work()
+        assert redis.smembers(KEYS.flows_unfinished) == {damaged.encode(), whole.encode()}
+        redis.delete("schedule")
+        while clock.next_due() is not None:
+            clock.work()
+    assert not redis.exists(KEYS.flows_unfinished)
+    work(redis, redis_server.url)
+    assert ran == [("job", 1)]
 
 
 def test_the_first_part_of_a_flow_is_refused_where_its_batch_has_finished(

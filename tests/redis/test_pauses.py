@@ -26,7 +26,7 @@ from forkq.features.steps.parts import RememberedStep, SignalWait, pause, read, 
 from forkq.servers import Server as Server_
 from forkq.sharded_client import ShardedClient
 from forkq.steps import signals
-from forkq.store.connection import Call, RedisConnection, pack
+from forkq.store.connection import Call, DamagedKey, RedisConnection, pack
 from forkq.store.dead_set import DeadSetLimits
 from forkq.wire.keys import Keys
 from forkq.wire.lease import UnitOfWork
@@ -454,6 +454,21 @@ def test_an_event_of_another_type_fails_the_job(redis: Redis, run: Callable[[], 
     [(job, _)] = entries(redis, "retry")
     assert EVENT in job["error_message"]
     assert calls == ["before"]
+
+
+def test_an_event_of_another_type_keeps_no_other_signal_from_its_jobs(
+    client: Any, redis: Redis, connection: RedisConnection, run: Callable[[], Any]
+) -> None:
+    """The leader tells of it once, and forgets it."""
+    push(redis, "waits")
+    run()
+    forkq.signal("approved", key=7)
+    redis.set(KEYS.event("a"), "x")
+    redis.sadd(KEYS.signalled, "a")  # the first in the leader's order
+    with pytest.raises(DamagedKey, match="forkq:event:a"):
+        wake(connection)
+    wake(connection)
+    assert not redis.exists(KEYS.signalled, "schedule")
 
 
 def test_what_is_no_wait_sleep_or_signal(client: Any, redis: Redis, run: Callable[[], Any]) -> None:
