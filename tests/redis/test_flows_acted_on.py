@@ -97,7 +97,7 @@ def test_what_a_step_cannot_add(client: Any, redis: Redis, redis_server: Server)
     assert said == ["other", "new"]
     assert ran == [("job", 0)]
     assert state(flow.bid).total == 2
-    with pytest.raises(forkq.ForkqError, match=r"current_job\(\) was called outside"):
+    with pytest.raises(forkq.ForkqError, match=r"Flow\.current\(\) was called outside"):
         forkq.Flow.current()
 
 
