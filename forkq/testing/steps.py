@@ -18,6 +18,7 @@ from ..features.steps.parts import (
     RememberedStep,
     Signal,
     SignalWait,
+    done_without_value,
     read,
     read_all,
 )
@@ -99,7 +100,7 @@ class RecordedSteps:
         found = self._kept.setdefault(self._jid, {})
         size = sum(len(each) + len(raw) for each, raw in found.items())
         has_room = len(found) < MOST and size + len(name) + len(remembered) <= MOST_BYTES
-        found[name] = remembered
+        found[name] = remembered if has_room else done_without_value()
         return has_room
 
     def wait(self, wait: SignalWait) -> RememberedStep | None:

@@ -282,6 +282,30 @@ def test_more_steps_than_a_job_may_have(
     assert json.loads(left)["problem"] == parts.TOO_MANY
 
 
+def test_a_value_without_room_leaves_its_room_to_others(
+    redis: Redis, run: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A person has the job return less, and retries it: it goes on."""
+    monkeypatch.setattr(parts, "MOST_BYTES", 1000)
+
+    @forkq.job(name="grows")
+    def grows(value: None) -> None:
+        for name in names:
+            forkq.step(name, work, name, "v" * 1500 if name == "large" else name)
+
+    names[:] = ["one", "large"]
+    push(redis, name="grows")
+    run()
+    assert parts.TOO_MANY in only(redis, "dead")["error_message"]
+    [raw] = cast("Any", redis.zrange("dead", 0, -1))
+    redis.zrem("dead", raw)
+    redis.lpush(QUEUE, raw)
+    names[:] = ["one", "small", "smaller"]
+    run()
+    assert [name for name, *_ in calls] == ["one", "large", "small", "smaller"]
+    assert not redis.exists("dead", KEY)
+
+
 def test_a_step_waits_while_redis_is_away(
     redis: Redis, run: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,8 +18,10 @@ redis.call('HDEL', KEYS[1], '')
 gain(KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], KEYS[3])
 local known = redis.call('HGET', KEYS[2], ARGV[6])
 if known then return known == ARGV[8] and 2 or 1 end
-local size = redis.call('HINCRBY', KEYS[2], '', #ARGV[6] + #ARGV[7])
+local size = (redis.call('HGET', KEYS[2], '') or 0) + #ARGV[6] + #ARGV[7]
 local has_room = fields <= tonumber(ARGV[9]) and size <= tonumber(ARGV[10])
-redis.call('HSET', KEYS[2], ARGV[6], has_room and ARGV[7] or ARGV[8])
+local kept = has_room and ARGV[7] or ARGV[8]
+redis.call('HINCRBY', KEYS[2], '', #ARGV[6] + #kept)
+redis.call('HSET', KEYS[2], ARGV[6], kept)
 redis.call('EXPIRE', KEYS[2], ARGV[5])
 return has_room and 1 or 2

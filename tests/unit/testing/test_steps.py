@@ -126,3 +126,22 @@ def test_a_value_that_cannot_be_kept_is_dead_as_in_a_child(value: Any, what: str
         with pytest.raises(AssertionError, match=what):
             jobs.drain()
         assert len(jobs.dead) == 1
+
+
+def test_a_value_without_room_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with Redis: the next run does not get it either."""
+    monkeypatch.setattr(testing.steps, "MOST_BYTES", 1000)
+    runs: list[str] = []
+
+    @forkq.job(name="grows", retry=1)
+    def grows() -> None:
+        with pytest.raises(forkq.Dead, match="its value is not kept"):
+            forkq.step("large", lambda: "v" * 1500)
+        runs.append("over")
+        if len(runs) == 1:
+            raise ValueError("again")
+
+    with testing.fake() as jobs:
+        grows.perform_async()
+        jobs.drain()
+    assert runs == ["over", "over"]
