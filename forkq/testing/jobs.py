@@ -14,6 +14,7 @@ from ..wire import times
 from ..wire.printable import with_message
 from ..wire.times import Moment, due, now, steady
 from .expectation import ANY, Expectation, named
+from .kills import Kills
 from .loops import in_loop_of_test, one_loop
 from .recorded_job import RecordedJob
 from .recorder import Recorder
@@ -89,13 +90,7 @@ class RecordedJobs(Recorder):
         With ``check`` it raises AssertionError at the end if a job was given up for its errors.
         """
         limit = float("inf") if until is None else due(until)
-        fits, runs = _filter(what), 0
-        with within(self), _own_time(), one_loop():
-            while (job := self._take(fits, limit)) is not None:
-                if runs == _ENDLESS:
-                    raise AssertionError(_endless(job))
-                self._perform_due(job)
-                runs += 1
+        runs = self._run_all(_filter(what), limit)
         if check:
             self.check()
         return runs
@@ -137,6 +132,16 @@ class RecordedJobs(Recorder):
             text = f"{plural(len(lines), 'job')} failed and will not be retried any more:"
             raise AssertionError("\n".join((text, *lines))) from given_up[-1][1]
 
+    def _run_all(self, fits: Callable[[RecordedJob], bool], until: float) -> int:
+        runs = 0
+        with within(self), _own_time(), one_loop():
+            while (job := self._take(fits, until)) is not None:
+                if runs == _ENDLESS:
+                    raise AssertionError(_endless(job))
+                self._perform_due(job)
+                runs += 1
+        return runs
+
     def _perform_due(self, job: RecordedJob) -> None:
         if job.at is None:
             self._perform(job)
@@ -144,6 +149,15 @@ class RecordedJobs(Recorder):
         if job.at > now():
             times.follow(job.at, steady())
         self._perform(job.stamped(now()))
+
+
+class JobsRunTwice(RecordedJobs):
+    """Recorded jobs each of whose runs is done twice, unless it fails: as after a kill of its
+    process, before its end is written."""
+
+    def _kills_of_run(self) -> Kills | None:
+        """Each run is killed at its end."""
+        return Kills()
 
 
 def _filter(what: object) -> Callable[[RecordedJob], bool]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from ..store.route import Channel
 from ..wire.redis_url import redacted_url
-from .jobs import RecordedJobs
+from .jobs import JobsRunTwice, RecordedJobs
 from .stack import Mode, enter, leave, modes, within
 
 if TYPE_CHECKING:
@@ -103,18 +103,24 @@ def _async_in(make: Callable[[], Mode], function: Callable[..., Any]) -> Callabl
     return call
 
 
-def fake() -> Scope[RecordedJobs]:
-    """Pushes are recorded, and nothing leaves the process. ``with`` returns the RecordedJobs."""
-    return Scope(RecordedJobs)
+def fake(*, twice: bool = False) -> Scope[RecordedJobs]:
+    """Pushes are recorded, and nothing leaves the process. ``with`` returns the RecordedJobs.
+
+    ``twice``: each run that does not fail is done twice, as after a kill of its process before the
+    end of the run was written.
+    """
+    return Scope(JobsRunTwice if twice else RecordedJobs)
 
 
-def inline() -> Scope[RecordedJobs]:
+def inline(*, twice: bool = False) -> Scope[RecordedJobs]:
     """A push performs its job at once, in the thread that pushes, and raises what the job raises.
 
     An awaited push performs a coroutine in its own loop, and a ``def`` job in another thread.
-    A job for later, and the retry of a job that failed, are recorded as under ``fake``.
+    A job for later, and the retry of a job that failed, are recorded as under ``fake``. ``twice``
+    is that of ``fake``.
     """
-    return Scope(lambda: RecordedJobs(at_once=True))
+    jobs = JobsRunTwice if twice else RecordedJobs
+    return Scope(lambda: jobs(at_once=True))
 
 
 def real(url: str | None = None) -> Scope[ToRedis]:

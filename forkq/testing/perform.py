@@ -10,6 +10,7 @@ import json
 import logging
 from collections.abc import Container, Mapping, MutableMapping
 from contextvars import copy_context
+from functools import partial
 from itertools import count
 from time import monotonic
 from types import SimpleNamespace
@@ -24,15 +25,19 @@ from ..child.failure.ends import way_of
 from ..child.failure.retry import Bury, Decision, Drop, End, GoOn, Postpone, Retry, Sleeps, Snoozed
 from ..child.job_log import JobLog
 from ..child.job_run import JobRun
+from ..child.job_way import Interrupted
 from ..child.observers import JobObserver
 from ..child.processor import Processor
+from ..current_job import CurrentJob
 from ..features.cancel.parts import NOTHING, Mark
 from ..features.iterable.parts import Iteration, written
+from ..registry import JobSpec
 from ..runtime.deadlines import StartCells
 from ..runtime.log_console import SENTENCE
 from ..wire.lease import UnitOfWork
 from ..wire.payload import Payload
 from ..wire.printable import with_message
+from .kills import KilledSteps, Kills
 from .loops import call_without_loop, is_elsewhere, one_loop, runs_in_loop
 from .recorded_job import RecordedJob
 from .steps import RecordedSteps
@@ -49,8 +54,9 @@ if TYPE_CHECKING:
 _sequence: Final = count(1)
 
 
-def perform(job: RecordedJob, jobs: Recorder) -> BaseException | None:
-    """Runs ``job`` once; what becomes of it is noted in ``jobs``. Returns its error."""
+def perform(job: RecordedJob, jobs: Recorder, kills: Kills | None) -> BaseException | None:
+    """Runs ``job`` once; what becomes of it is noted in ``jobs``, unless the run is killed.
+    Returns its error. ``kills``: where it is killed, if it is to be."""
     run = _Run(job, jobs)
     unit = UnitOfWork(1, job.queue, next(_sequence), job.raw, taken=monotonic())
     context = copy_context()  # the job's own: the job that pushes this one goes on after it
@@ -58,7 +64,7 @@ def perform(job: RecordedJob, jobs: Recorder) -> BaseException | None:
     if not (runs_in_loop() or is_elsewhere()):
         context.run(process_state.enter_thread_of_test)
     with one_loop() as loop:
-        call_without_loop(lambda: context.run(run.processor(loop).process, unit))
+        call_without_loop(lambda: context.run(run.processor(loop, kills).process, unit))
     if isinstance(run.error, KeyboardInterrupt):
         raise run.error
     return run.error
@@ -72,10 +78,11 @@ class _Run(JobObserver):
         self._job = job
         self._jobs = jobs
 
-    def processor(self, loop: Loop) -> Processor:
+    def processor(self, loop: Loop, kills: Kills | None) -> Processor:
         """A processor of this run alone. ``loop`` runs the coroutine of the job."""
-        log, ends = JobLog(child_log()), _Ends(self._jobs)
-        return Processor(
+        log, ends = _Log(child_log()), _Ends(self._jobs)
+        made = Processor if kills is None else partial(_KilledProcessor, kills)
+        return made(
             "forkq.testing",
             cast("FetchParts", SimpleNamespace(fetcher=ends, leases=ends, turn=None)),
             cast("Settler", ends),
@@ -94,6 +101,30 @@ class _Run(JobObserver):
         self.error = error
         if isinstance(decision, Bury | Drop) and decision.job is not None:
             self._jobs.give_up(self._job, error)
+
+
+class _Log(JobLog):
+    def interrupted(self, run: JobRun) -> None:
+        """Logs nothing: the run was killed, and so was what would log."""
+
+
+class _KilledProcessor(Processor):
+    """A processor whose run may be killed. Nothing is written then: the processor takes it for one
+    that a stop has cut short, whose lease stays."""
+
+    def __init__(self, kills: Kills, *parts: Any) -> None:
+        super().__init__(*parts)
+        self._kills = kills
+
+    def _call(self, run: JobRun, spec: JobSpec, view: CurrentJob) -> None:
+        view.steps = KilledSteps(view.jid, run.step_store(), self._kills)
+        super()._call(run, spec, view)
+
+    def _run_in_region(self, run: JobRun) -> BaseException | None:
+        error = super()._run_in_region(run)
+        if isinstance(error, KeyboardInterrupt):  # the author's own, who ends the test
+            return error
+        return Interrupted() if self._kills.at_end(error) else error
 
 
 class _Ends:

@@ -6,6 +6,7 @@ docs/testing.md has the fixtures, the marker and the setting for the reader.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -22,10 +23,12 @@ _MODES: Final[Mapping[str, Callable[[], Scope[Any]]]] = {
     "refuse": refused,
     "fake": fake,
     "inline": inline,
+    "twice": partial(fake, twice=True),
     "real": real,
 }
 _MARKER: Final = (
-    'forkq(mode): what becomes of jobs that this test pushes: "refuse", "fake", "inline" or "real"'
+    'forkq(mode): what becomes of jobs that this test pushes: "refuse", "fake", "inline", "twice" '
+    'or "real"'
 )
 _scope_of: Final = pytest.StashKey[Scope[Any]]()
 _of_session: Final = pytest.StashKey[Scope[Any]]()
@@ -33,7 +36,7 @@ _of_session: Final = pytest.StashKey[Scope[Any]]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds the setting, for pytest.ini or pyproject.toml."""
-    about = "What becomes of jobs that tests push: refuse, fake, inline or real (forkq)"
+    about = "What becomes of jobs that tests push: refuse, fake, inline, twice or real (forkq)"
     parser.addini(_SETTING, about, default="refuse")
 
 
@@ -117,9 +120,9 @@ def forkq_server(
 
 def _mode_of(item: pytest.Item) -> Callable[[], Scope[Any]]:
     marker = item.get_closest_marker("forkq")
-    if marker is None and "forkq_jobs" in getattr(item, "fixturenames", ()):
-        return fake
     mode = item.config.getini(_SETTING) if marker is None else _argument(marker)
+    if marker is None and "forkq_jobs" in getattr(item, "fixturenames", ()) and mode != "twice":
+        return fake
     return lambda: _scope(mode, f"the marker `forkq` of {item.nodeid}")
 
 

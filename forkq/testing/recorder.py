@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from contextvars import copy_context
 from functools import partial
 from operator import is_
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..features.cancel.parts import fields_about
 from ..features.marked import stamped
@@ -27,6 +27,9 @@ from .loops import in_loop_of_test
 from .recorded_job import RecordedJob
 from .results import RecordedResults
 from .steps import MemoryOfTest
+
+if TYPE_CHECKING:
+    from .kills import Kills
 
 
 class Recorder:
@@ -240,7 +243,21 @@ class Recorder:
     def _perform(self, job: RecordedJob) -> BaseException | None:
         from .perform import perform  # noqa: PLC0415 - most tests need nothing of the child
 
-        return perform(job, self)
+        kills = self._kills_of_run()
+        error = perform(job, self, kills)
+        if kills is None or not kills.has_struck:
+            return error
+        return self._perform_again(job)
+
+    def _kills_of_run(self) -> Kills | None:
+        """Where the run that begins now is killed; None if nowhere."""
+        return None
+
+    def _perform_again(self, job: RecordedJob) -> BaseException | None:
+        """Runs a job as the next child does: the process of its first run was killed."""
+        from .perform import perform  # noqa: PLC0415 - as above
+
+        return perform(job, self, None)
 
 
 def _due_time(job: RecordedJob) -> float:

@@ -85,6 +85,8 @@ class RecordedSteps:
     def load(self) -> dict[str, RememberedStep]:
         """What the job remembers."""
         found = self._kept.get(self._jid, {})
+        if found:
+            self.gain()
         return read_all({name.encode(): raw for name, raw in found.items()})
 
     def note_unused(self, unused: Callable[[], list[str]]) -> None:

@@ -148,7 +148,7 @@ def test_a_mode_that_does_not_exist_ends_the_run(
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     found = [*result.outlines, *result.errlines]
     pytest.LineMatcher(found).fnmatch_lines(
-        f"*{message}: write one of refuse, fake, inline, real, not *"
+        f"*{message}: write one of refuse, fake, inline, twice, real, not *"
     )
 
 
@@ -179,3 +179,39 @@ def test_workers_of_xdist_do_not_share_jobs(
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     plugins = ("-p", "xdist", "-p", "forkq.testing.plugin")
     project.runpytest_subprocess(*plugins, "-n", "2").assert_outcomes(passed=8)
+
+
+@pytest.mark.parametrize("setting", ["refuse", "twice"])
+def test_each_run_is_done_twice_by_marker_and_by_setting(
+    project: pytest.Pytester, setting: str
+) -> None:
+    """The fixture `forkq_jobs` alone does not take the setting back."""
+    project.makeini(f"[pytest]\nforkq_pushes = {setting}")
+    project.makepyfile(
+        """
+        import pytest
+        from jobs import done, mail
+
+        @pytest.mark.forkq("twice")
+        def test_marked(forkq_jobs):
+            done.clear()
+            mail.perform_async(1)
+            assert forkq_jobs.drain() == 1
+            assert done == [1, 1]
+
+        def test_by_setting(forkq_jobs, pytestconfig):
+            done.clear()
+            mail.perform_async(1)
+            forkq_jobs.drain()
+            assert len(done) == (2 if pytestconfig.getini("forkq_pushes") == "twice" else 1)
+
+        @pytest.mark.forkq("fake")
+        def test_once(forkq_jobs):
+            done.clear()
+            mail.perform_async(1)
+            forkq_jobs.drain()
+            assert done == [1]
+        """
+    )
+    result = project.runpytest_inprocess("-p", "no:xdist", "--strict-markers")
+    result.assert_outcomes(passed=3)
