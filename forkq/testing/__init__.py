@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from .case import JobsMixin
+from .crash import crash_everywhere
 from .expectation import ANY
 from .jobs import RecordedJobs
 from .modes import PushRefused, fake, inline, real, recorded, refused
@@ -24,6 +25,7 @@ __all__ = [
     "RecordedJob",
     "RecordedJobs",
     "adrain",
+    "crash_everywhere",
     "drain",
     "enqueued",
     "fake",

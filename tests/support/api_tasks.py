@@ -688,6 +688,7 @@ asyncio.run(main())
             *("forkq.testing.adrain", "forkq.testing.enqueued", "forkq.testing.not_enqueued"),
             *("forkq.testing.RecordedJobs", "forkq.testing.RecordedJob"),
             *("forkq.testing.JobsMixin", "forkq.testing.PushRefused", "forkq.testing.ForkqServer"),
+            "forkq.testing.crash_everywhere",
         ),
         """\
 from unittest import TestCase
@@ -712,6 +713,13 @@ async def test_in_a_loop() -> None:
 
 with testing.inline():
     welcome.perform_async(8)  # runs at once
+
+with testing.fake(twice=True):
+    welcome.perform_async(8)
+    testing.drain()  # runs it twice
+
+points = testing.crash_everywhere(welcome.s(7), check=lambda jobs: None)
+print(points)  # where it was killed, and run again
 
 with testing.refused():
     try:
