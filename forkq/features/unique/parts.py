@@ -285,10 +285,24 @@ def _picker(job: str, by: By, known: Definition | None) -> Callable[[list[Any]],
     """What makes of the arguments what counts. The name of the last parameter may begin with a
     star: it takes all further arguments. Raises InvalidJob."""
     if callable(by):
-        return lambda args: by(*args)
+        return lambda args: _result(job, by, args)
     names = _names(job, by, known)
     places, last = [names.index(each) for each in by], len(names) - names[-1].startswith("*")
     return lambda args: [args[at:] if at == last else args[at] for at in places]
+
+
+def _result(job: str, by: Callable[..., Any], args: list[Any]) -> Any:
+    """What the function makes of the arguments. Raises InvalidJob if it does not take them: only a
+    definition is checked before its first push. What its own lines raise is left as it is."""
+    try:
+        return by(*args)
+    except TypeError as error:
+        if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+            raise
+        raise InvalidJob(
+            f"job {shown(job)}: `unique_by` gets the arguments of the job, and its function does "
+            f"not take those of this push ({error}); give it the parameters of the job"
+        ) from None
 
 
 def _names(job: str, by: Sequence[str], known: Definition | None) -> tuple[str, ...]:
