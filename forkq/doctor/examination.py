@@ -24,6 +24,7 @@ from .batches import batches
 from .finding import Finding, examine, listed, unchecked
 from .host import max_memory, memory, oom_group, open_files, processes
 from .journal import journal
+from .locks import locks, sidekiq
 from .network import clock, latency, rights
 from .probe import AppReport, import_app
 from .redis_settings import clients, huge_pages, idle_timeout, output_buffers, overcommit
@@ -135,6 +136,8 @@ def _of_redis(config: Config, report: AppReport | None, seen: SeenServers) -> It
         "versions": versions,
         "moves": moves,
         "batches": batches,
+        "locks": locks,
+        "sidekiq": sidekiq,
         **(_of_shard(config) if config.shard else {}),
     }
     # `forkq start` imports this module, and needs none of what the screens need.

@@ -21,6 +21,7 @@ from forkq.doctor.batches import batches
 from forkq.doctor.conformance import conformance
 from forkq.doctor.examination import all_findings
 from forkq.doctor.finding import Finding, examine
+from forkq.doctor.locks import locks, sidekiq
 from forkq.doctor.network import clock, latency, rights
 from forkq.doctor.probe import AppReport
 from forkq.doctor.redis_settings import clients, huge_pages, idle_timeout, output_buffers
@@ -571,3 +572,60 @@ def test_batches_that_no_process_ends_are_named(redis: Redis, redis_server: Serv
     redis.delete("forkq:notes")
     redis.xadd("forkq:notes", {"to": "mail"})
     assert found(redis_server.url, batches).level == "ok"
+
+
+def test_locks_that_no_leader_looks_after_are_named(
+    client: Client, redis: Redis, redis_server: Server
+) -> None:
+    """By what the pushes have noted that have met them: no other lock is looked at."""
+    for number in range(300):
+        client.push({"class": f"Far{number % 2}\x1b", "args": [number], "unique_for": 600})
+    assert found(redis_server.url, locks).level == "ok"
+    names = list(redis.scan_iter("forkq:unique:*"))
+    for name in names:
+        redis.hset(name, "sure", 1)
+    for number in range(3):
+        client.push({"class": f"Far{number % 2}\x1b", "args": [number], "unique_for": 600})
+    redis.config_resetstat()
+    told = found(redis_server.url, locks)
+    stats: Any = redis.info("commandstats")
+    assert "cmdstat_scan" not in stats
+    assert stats["cmdstat_hmget"]["calls"] == 3
+    assert told.level == "warn"
+    assert told.what == (
+        "pushes have met 3 locks in doubt: Far0\\x1b (locks: 2), Far1\\x1b (locks: 1); "
+        "no clock leads that looks for their jobs"
+    )
+    redis.set("forkq:leader", "h:1:a h:1:b")
+    told = found(redis_server.url, locks)
+    assert told.level == "ok"
+    assert told.what.endswith("; the leader looks for their jobs")
+    left: Any = redis.pttl("forkq:unique:doubt")
+    redis.pexpire("forkq:unique:doubt", left - 300_000)
+    told = found(redis_server.url, locks)
+    assert told.level == "warn"
+    assert told.what.endswith("; they still are, 5 min after the last such push")
+    for name in names:
+        redis.hset(name, "sure", round(time.time() * 1000) + 60_000)
+    assert found(redis_server.url, locks).level == "ok"
+
+
+def test_a_doubted_lock_of_another_type_is_no_lock(redis: Redis, redis_server: Server) -> None:
+    redis.hset("forkq:unique:doubt", "d1", "")
+    redis.set("forkq:unique:d1", "a string")
+    assert found(redis_server.url, locks).level == "ok"
+
+
+def test_queues_with_marked_jobs_that_sidekiq_serves_are_named(
+    client: Client, redis: Redis, redis_server: Server
+) -> None:
+    knowing(redis, "ruby", None)
+    client.push({"class": "Far", "args": [1], "queue": "other", "unique_for": 600})
+    client.push({"class": "Far", "args": []})
+    assert found(redis_server.url, sidekiq).level == "ok"
+    client.push({"class": "Far", "args": [], "unique_for": 600})
+    told = found(redis_server.url, sidekiq)
+    assert told.level == "warn"
+    assert told.what.endswith("that have features of forkq: default")
+    knowing(redis, "ruby", None, quiet=True)
+    assert found(redis_server.url, sidekiq).level == "ok"
