@@ -163,6 +163,7 @@ def export(rows: int) -> None:
         if forkq.stopping() or forkq.lease_lost():
             raise RuntimeError("again later")
         job.progress(row, rows, "writing")  # `forkq running` shows this Progress
+    print(forkq.idempotency_key("upload"))  # the same in each run of this job
 
 
 @forkq.job
