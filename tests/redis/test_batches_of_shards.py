@@ -283,7 +283,7 @@ def test_a_member_of_another_shard_pushes_more(
         job.perform_async(1)
     running: Any = redis.rpop(MAIL.queue("mail"))
     current = SimpleNamespace(payload=loads(running), queue="mail")
-    monkeypatch.setattr(batch_module, "current_job", lambda: current)
+    monkeypatch.setattr(batch_module, "job_for", lambda called: current)
     with forkq.Batch.current():
         job.perform_async(2)
         job.set(queue="default").perform_async(3)
