@@ -9,9 +9,9 @@ from math import inf
 from typing import Any
 
 from ..default_client import default
+from ..features.marked import readable
 from ..store.route import EncodedJob, Wait
 from ..units import plural
-from ..wire.payload import loads
 from ..wire.prepared import PreparedJob
 from ..wire.printable import with_message
 from .jobs import RecordedJobs
@@ -154,7 +154,7 @@ class _Jobs(RecordedJobs):
 
 
 def _push_of(jobs: Sequence[EncodedJob]) -> str:
-    names = sorted({str(loads(job.payload)["class"]) for job in jobs})
+    names = sorted({str(readable(job.payload)["class"]) for job in jobs})
     of = ", ".join(names)
     return f"push of {of}" if len(jobs) == 1 else f"push of {plural(len(jobs), 'job')} ({of})"
 

@@ -198,6 +198,41 @@ def test_a_signal_and_a_wait_are_points(journal: list[str]) -> None:
     assert set(journal) == {"ann"}
 
 
+def test_a_batch_and_a_cancel_are_points() -> None:
+    """A batch whose pusher was killed in its block waits for ever: no callback of it runs."""
+    called: list[int] = []
+
+    @forkq.job(name="member", expires_in=60)
+    def member() -> None: ...
+
+    @forkq.job(name="callback")
+    def callback() -> None:
+        called.append(1)
+
+    @forkq.job(name="opens")
+    def opens() -> None:
+        with forkq.Batch(on_success=callback.s()):
+            member.perform_async()
+        forkq.cancel("0123456789abcdef01234567")
+
+    seen: list[int] = []
+
+    def check(jobs: RecordedJobs) -> None:
+        jobs.drain()
+        seen.append(len(called))
+
+    points = crash_everywhere(opens.s(), check=check, setup=called.clear)
+    assert points == [
+        *("before change of a batch", "after change of a batch"),
+        *("before push of member", "after push of member"),
+        *("before change of a batch", "after change of a batch"),
+        "before cancel of jid:0123456789abcdef01234567",
+        "after cancel of jid:0123456789abcdef01234567",
+        "before it is acknowledged",
+    ]
+    assert seen == [1, *[1] * 5, *[2] * 4]
+
+
 def test_check_may_run_what_was_pushed(journal: list[str]) -> None:
     def check(jobs: RecordedJobs) -> None:
         jobs.drain()
