@@ -93,8 +93,9 @@ class Flow:
     ) -> str:
         """Adds a step, which starts once all steps called ``after`` have ended well. Returns its
         name. ``on_failure`` says what happens if one of these ends badly: "wait" (a person may
-        retry it), "cancel" (this step ends as cancelled) or "run" (it starts all the same); by the
-        name of the step before, if not all of them mean the same.
+        retry a dead one; behind any other end this step ends as cancelled), "cancel" (it ends so
+        behind a dead one, too) or "run" (it starts all the same); by the name of the step before,
+        if not all of them mean the same.
 
         Raises InvalidJob for a name that is taken, and for a job that can be no step."""
         if self._pushed:

@@ -64,13 +64,18 @@ class FakeFlow:
             left = False
             for index in [*self.jobs]:
                 edges = [(self.state(one), how) for one, how in self.before[index].items()]
-                is_cancelled = any(state > _DONE and how == "c" for state, how in edges)
+                is_cancelled = any(_cancels(state, how) for state, how in edges)
                 if is_cancelled or self.batch.state == "cancelled":
                     del self.jobs[index]
                     self.batch.settle(index, _CANCELLED, "cancelled")
                     left = True
                 elif all(state == _DONE or (state > _DONE and how == "r") for state, how in edges):
                     yield _started(self.jobs.pop(index))
+
+
+def _cancels(state: int, letter: str) -> bool:
+    """Whether a step in this state ends the one behind it."""
+    return (state > _DONE and letter == "c") or (state == _CANCELLED and letter == "w")
 
 
 class FakeFlows:

@@ -95,7 +95,7 @@ class Model:
             changed = False
             for name in self.unstarted():
                 edges = self.edges[name].items()
-                if any(self.states[one] > 1 and how == "cancel" for one, how in edges):
+                if any(self.states[one] > 1 and self.ends(one, how) for one, how in edges):
                     self.states[name], self.ways[name] = 3, "cancelled"
                     changed = True
                 elif not self.open_edges(name):
@@ -108,6 +108,10 @@ class Model:
             bad = {name for name, state in self.states.items() if state > 1}
             if all(self.states[n] == 3 and self.ways[n] in self.ignore for n in bad):
                 self.fired.add("s")
+
+    def ends(self, before: str, how: str) -> bool:
+        """Whether the bad end of that step ends the one behind it."""
+        return how == "cancel" or (how == "wait" and self.states[before] == 3)
 
     def unstarted(self) -> list[str]:
         return [one for one in self.edges if one not in self.started and not self.states[one]]

@@ -82,5 +82,6 @@ def retry(bid: str, **flags: Any) -> int:
     """Send the dead members of a batch, and of those within it, to their queues now. Exit code 1 if
     there is none."""
     count = Batch(bid, searched(configuration(**flags))).retry_dead().done
-    echo(f"{plural(count, 'job')} sent to {'its queue' if count == 1 else 'their queues'}")
+    none = "" if count else ": the dead set has no member of this batch"
+    echo(f"{plural(count, 'job')} sent to {'its queue' if count == 1 else 'their queues'}{none}")
     return 0 if count else 1

@@ -51,7 +51,7 @@ def show(bid: str, wants_json: bool, **flags: Any) -> int:
         click.echo(as_json({**as_object(report), "steps": [object_of_step(one) for one in steps]}))
         return 0
     print_values(FLOWS, [report], wants_json=False)
-    for line in (*told(report, steps), *tree(steps)):
+    for line in (*told(report), *tree(steps)):
         echo(line)
     return 0
 
@@ -73,5 +73,6 @@ def retry(bid: str, **flags: Any) -> int:
     """Send the dead steps of a flow to their queues now; once they are done, it goes on. Exit code
     1 if there is none."""
     count = Flow(bid, searched(configuration(**flags))).retry_dead().done
-    echo(f"{plural(count, 'step')} sent to {'its queue' if count == 1 else 'their queues'}")
+    none = "" if count else ": the dead set has no step of this flow"
+    echo(f"{plural(count, 'step')} sent to {'its queue' if count == 1 else 'their queues'}{none}")
     return 0 if count else 1

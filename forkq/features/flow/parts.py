@@ -30,8 +30,8 @@ MOST: Final = 10_000
 LONGEST_NAME: Final = 100  # characters of the name of a step
 _PLACEHOLDER: Final = msgspec.Raw(INDEX)
 
-# What a bad end of a step means for one behind it: that one waits (a person may retry the step), is
-# cancelled, or runs all the same.
+# What a bad end of a step means for one behind it: that one waits (a person may retry a dead step),
+# is cancelled, or runs all the same.
 OnFailure: TypeAlias = Literal["wait", "cancel", "run"]
 ON_FAILURE: Final[tuple[OnFailure, ...]] = ("wait", "cancel", "run")
 # The names of steps whose results an argument has: of one, or of a list.

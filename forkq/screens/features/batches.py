@@ -106,13 +106,18 @@ def told(batch: BatchReport) -> list[str]:
             "its block has raised an error, and nothing ends it by itself: "
             f"`forkq batches seal {batch.bid}` or `forkq batches cancel {batch.bid}`"
         )
+    if batch.state == "open" and not batch.may_be_abandoned:
+        said.append(
+            "its block has not ended: if the process of that is dead, "
+            f"`forkq batches seal {batch.bid}`"
+        )
     if batch.may_be_abandoned:
         said.append(
             f"it has got no member for {format_duration(batch.silent_for)}, and its block is open: "
             f"if its process is dead, `forkq batches seal {batch.bid}`"
         )
     if batch.dead:
-        again = f"`forkq batches retry {batch.bid}` tries again"
+        again = f"`forkq batches retry {batch.bid}` tries those again that are still kept"
         if batch.state == "cancelled":
             again = "the batch is cancelled, so `forkq retry JID` tries each again"
         said.append(f"{plural(batch.dead, 'member')} died: {again}")

@@ -47,19 +47,14 @@ def object_of_step(step: StepReport) -> dict[str, Any]:
     return dataclasses.asdict(step)
 
 
-def told(flow: FlowReport, steps: Sequence[StepReport]) -> list[str]:
+def told(flow: FlowReport) -> list[str]:
     """What a person should know of a flow beside its numbers, and what to do about it."""
     said = []
     if flow.may_be_abandoned:
         said.append(f"its push has not ended: push it again, or `forkq flows cancel {flow.bid}`")
     if flow.dead and flow.state != "cancelled":
-        said.append(f"{plural(flow.dead, 'step')} died: `forkq flows retry {flow.bid}` tries again")
-    behind = {name for step in steps for name in step.waits_for}
-    if stuck := [one.name for one in steps if one.state == "otherwise" and one.name in behind]:
-        said.append(
-            f"steps wait for {_names(stuck)}, which cannot be retried any more: "
-            f"`forkq flows cancel {flow.bid}`"
-        )
+        again = f"`forkq flows retry {flow.bid}` tries those again that are still kept"
+        said.append(f"{plural(flow.dead, 'step')} died: {again}")
     return said
 
 

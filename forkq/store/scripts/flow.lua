@@ -18,6 +18,9 @@ local MOST_TOLD = 500 -- of the next steps, by one call of a script
 -- Whether a step that is in this state lets the one behind it start.
 local function lets_start(state, letter) return state == 1 or state > 1 and letter == 'r' end
 
+-- Whether it ends the one behind it: also one that waits, if this one cannot be retried any more (3).
+local function ends_next(state, letter) return state > 1 and letter == 'c' or state == 3 and letter == 'w' end
+
 local function is_refused(...)
   local reply = redis.pcall(...)
   return type(reply) == 'table' and reply.err

@@ -59,7 +59,7 @@ local function add(name, job, first, last)
     local state = redis.call('BITFIELD', place.ends, 'GET', 'u2', '#' .. before)[1]
     local nexts = redis.call('HGET', place.steps, 'next:' .. before) or ''
     redis.call('HSET', place.steps, 'next:' .. before, nexts .. index .. letter)
-    is_cancelled = is_cancelled or letter == 'c' and state > 1
+    is_cancelled = is_cancelled or ends_next(state, letter)
     if not lets_start(state, letter) then wait = wait + 1 end
   end
   local letter = is_cancelled and 'c' or wait == 0 and 'r' or nil

@@ -9,7 +9,7 @@ local function sort(place, found, nexts, old, new)
     local index, letter = each[1], each[2]
     local wait = tonumber(before[i])
     local left = wait and wait + (lets_start(old, letter) and 1 or 0) - (lets_start(new, letter) and 1 or 0)
-    if wait and letter == 'c' and new > 1 or left == 0 and found.state == 'cancelled' then
+    if wait and ends_next(new, letter) or left == 0 and found.state == 'cancelled' then
       cancels[#cancels + 1] = index
     elseif left == 0 then
       starts[#starts + 1] = index
