@@ -19,6 +19,9 @@ from forkq.api.features import batches as batches_api
 from forkq.client import transactions
 from forkq.features.batch.parts import new_bid
 from forkq.features.cancel.parts import Mark, field_in, field_of_batch
+from forkq.features.effects import Effect, packed
+from forkq.store.connection import RedisConnection
+from forkq.store.scripts import EFFECTS_ALONE
 from forkq.wire.keys import Keys
 from forkq.wire.payload import loads
 from tests.redis.in_process_child import InProcessChild
@@ -352,6 +355,27 @@ def test_a_deleted_member_that_comes_back_is_not_ignored_and_done_as_well(
         api.ScheduledSet().add_all_to_queue()
         wait_until(lambda: numbers(redis, batch.bid) == (3, 2, 0, 1), what="the run")
     assert fields(redis, batch.bid)["ignored"] == "0"
+    assert "fired_s" not in fields(redis, batch.bid)
+
+
+def test_an_ignored_member_that_is_done_after_all_counts_once(
+    client: forkq.Client, redis: Redis, redis_server: Server
+) -> None:
+    """A second run has ended well. Else it would count for the one that was discarded."""
+    with forkq.Batch(ignore=["expired"], **all_three()) as batch:
+        load().perform_bulk([[1], [2], [3]])
+    connection = RedisConnection(redis_server.url)
+    connection.connect()
+    key, *more = KEYS.of_batch(batch.bid, ())
+    ends = [(0, 3, "expired"), (1, 3, "discarded"), (0, 1, "done"), (2, 1, "done")]
+    for member, state, way in ends:
+        names: list[Any] = []
+        effect = Effect("batch", key, (1, member, state, way, ""), tuple(more))
+        text = packed([effect], names, KEYS.totals("ends"))
+        connection.script(EFFECTS_ALONE, names, [text])
+    connection.close()
+    assert (numbers(redis, batch.bid), fields(redis, batch.bid)["ignored"]) == ((3, 2, 0, 1), "0")
+    assert "fired_f" in fields(redis, batch.bid)
     assert "fired_s" not in fields(redis, batch.bid)
 
 

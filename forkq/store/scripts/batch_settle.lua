@@ -39,6 +39,8 @@ function batch.count_ignored(place, found, member, old, new, now, way)
     step = (now == 0 or redis.pcall('HSET', place.hash, note, 1) == 1) and -1 or 0
   elseif new ~= 0 and redis.pcall('HDEL', place.hash, note) == 1 then
     step = now == 3 and is_ignored(way) and 1 or 0
+  elseif now ~= 3 and found.ignored > 0 then
+    step = -1 -- it may not have been one of them: then a success is missed, and none comes too early
   end
   if step ~= 0 then batch.count(place, found, 'ignored', step) end
 end
