@@ -277,6 +277,8 @@ def test_a_step_that_is_nowhere_has_ended_otherwise(
             leader.work()
     connection.close()
     assert ends(redis, flow.bid, 3) == [3, 0, 0]
+    with pytest.raises(forkq.JobFailed, match="it was deleted"):
+        flow.get("lost", timeout=0)
     work(redis, redis_server.url)
     assert [one[1] for one in ran] == [2, 3]
 

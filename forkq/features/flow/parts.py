@@ -159,7 +159,7 @@ def _failing(keys: Keys, place: Place, jid: str) -> tuple[Effect, ...]:
 
 def lost(keys: Keys, bid: str, above: Sequence[str], index: int) -> Effect:
     """What a flow hears of a step that has started, and is nowhere."""
-    how = (STATES["ended otherwise"], "lost", "", "")
+    how = (STATES["ended otherwise"], "lost", "", written({}, "deleted"))
     return _effect(keys, Place(bid, tuple(above), index), how)
 
 
