@@ -4,7 +4,7 @@ the table of all ways out (forkq/features/ways.py) is tried, by each process tha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from redis import Redis
@@ -89,63 +89,73 @@ def leased(redis: Redis, raw: bytes, identity: str = IDENTITY) -> None:
     redis.hset(INFLIGHT, f"{identity}/7", raw)
 
 
-# The ways. Each is a function that takes it, twice where a call may be sent again.
+# The ways.
 
 
-def by_child(make: Callable[[Ends, UnitOfWork], Any]) -> Callable[[Redis, RedisConnection], None]:
-    def take(redis: Redis, connection: RedisConnection) -> None:
-        raw = payload()
-        leased(redis, raw)
-        call = make(Ends(IDENTITY, KEYS, DeadSetLimits(KEYS)), unit(raw)).call()
+class Take(NamedTuple):
+    """How one way is taken. ``begin`` brings Redis to the moment before it; ``act`` takes it, twice
+    where a call may be sent again."""
+
+    begin: Callable[[Redis], object]
+    act: Callable[[Redis, RedisConnection], object]
+
+    def __call__(self, redis: Redis, connection: RedisConnection) -> None:
+        self.begin(redis)
+        self.act(redis, connection)
+
+
+def by_child(make: Callable[[Ends, UnitOfWork], Any]) -> Take:
+    def act(redis: Redis, connection: RedisConnection) -> None:
+        call = make(Ends(IDENTITY, KEYS, DeadSetLimits(KEYS)), unit(payload())).call()
         reply = connection.script(call.script, call.keys, call.arguments)
         damaged = [LOCK.encode(), BATCH.encode(), KEYS.result("m1").encode()]
         assert reply in (1, *([1, key] for key in damaged))
         again = connection.script(call.script, call.keys, call.arguments)
         assert again == 0  # sent again after a lost reply: the lease is gone
 
-    return take
+    return Take(lambda redis: leased(redis, payload()), act)
 
 
-def crash(*, last: bool) -> Callable[[Redis, RedisConnection], None]:
+def crash(*, last: bool) -> Take:
     """The master, or the clock, gives the job of a solo child back. ``last``: that child was to
     settle it."""
 
-    def take(redis: Redis, connection: RedisConnection) -> None:
+    def begin(redis: Redis) -> None:
         records = [{"at": now(), "signal": 9, "alone": True} for _ in range(2)]
         marks: dict[str, Any] = {"crashes": records, "suspect": True}
         if last:
             marks["failed"] = {"class": "forkq.errors.Crashed", "message": "died"}
         leased(redis, payload(forkq=marks), SOLO)
+
+    def act(redis: Redis, connection: RedisConnection) -> None:
         recovery = Recovery(DeadSetLimits(KEYS))
         for _ in range(2):
             carry_out(connection, recovery.recover(["default"], SOLO, ProcessDeath(signal=9)))
 
-    return take
+    return Take(begin, act)
 
 
-def expire_in_set(redis: Redis, connection: RedisConnection) -> None:
-    redis.zadd("retry", {payload(expires_at=now() - 1): now() - 5})
-    move_due(connection)
+def in_set(key: str, **more: Any) -> Callable[[Redis], object]:
+    return lambda redis: redis.zadd(key, {payload(**more): now() - 5})
 
 
-def come_due(redis: Redis, connection: RedisConnection) -> None:
-    redis.zadd("schedule", {payload(): now() - 5})
-    move_due(connection)
-    assert redis.llen(QUEUE) == 1
-
-
-def move_due(connection: RedisConnection) -> None:
+def move_due(redis: Redis, connection: RedisConnection) -> None:
     mover = DueJobMover(KEYS, connection)
     mover.load(watch=False)
     while (due := mover.next_due()) is not None and due <= now():
         mover.work()
+    assert not redis.exists("retry", "schedule")
 
 
-def expire_in_queue(redis: Redis, connection: RedisConnection) -> None:
+def expired_in_queue(redis: Redis) -> None:
     redis.lpush(QUEUE, *(dumps({"class": "P", "jid": f"p{n}", "args": []}) for n in range(300)))
     redis.lpush(QUEUE, payload(expires_at=now() - 1))
     redis.lpush(QUEUE, *(dumps({"class": "P", "jid": f"q{n}", "args": []}) for n in range(300)))
     redis.zadd(KEYS.marked, {"default": 1})
+
+
+def end_expired(redis: Redis, connection: RedisConnection) -> None:
+    redis.zadd(KEYS.marked, {"default": 1}, xx=True)  # the next look is due, within a minute
     looker = ExpiredJobs(KEYS, connection, RecordedLog())
     looker.load(watch=False)
     while (due := looker.next_due()) is not None and due <= max(now(), looker._rests_until):
@@ -154,14 +164,12 @@ def expire_in_queue(redis: Redis, connection: RedisConnection) -> None:
     assert redis.llen(QUEUE) >= 600
 
 
-def cancel_in(place: str) -> Callable[[Redis, RedisConnection], None]:
-    def take(redis: Redis, connection: RedisConnection) -> None:
-        redis.sadd("queues", "default")
+def cancel_in(place: str) -> Take:
+    def begin(redis: Redis) -> None:
         redis.hset(KEYS.cancelled, "jid:m1", f"{now():.6f}")
-        if place == QUEUE:
-            redis.lpush(QUEUE, payload())
-        else:
-            redis.zadd(place, {payload(): now() + 900})
+        put(redis, place)
+
+    def act(redis: Redis, connection: RedisConnection) -> None:
         leader = CancelledJobs(KEYS, connection, RecordedLog())
         leader.load(watch=False)
         leader.work()
@@ -171,30 +179,31 @@ def cancel_in(place: str) -> Callable[[Redis, RedisConnection], None]:
         assert b"m1" not in b"".join(left)
         assert not redis.exists(KEYS.cancelled)
 
-    return take
+    return Take(begin, act)
 
 
-def by_person(
-    act: Callable[[], object], place: str = QUEUE
-) -> Callable[[Redis, RedisConnection], None]:
-    def take(redis: Redis, connection: RedisConnection) -> None:
-        redis.sadd("queues", "default")
-        redis.zadd(KEYS.marked, {"default": "inf"})
-        if place == QUEUE:
-            redis.lpush(QUEUE, payload())
-        else:
-            redis.zadd(place, {payload(): now() + 900})
-        act()
-
-    return take
+def put(redis: Redis, place: str) -> None:
+    """The job waits in its queue, or in a set."""
+    redis.sadd("queues", "default")
+    redis.zadd(KEYS.marked, {"default": "inf"})
+    if place == QUEUE:
+        redis.lpush(QUEUE, payload())
+    else:
+        redis.zadd(place, {payload(): now() + 900})
 
 
-def undo() -> None:
-    api.undo(api.Queue("default").delete_all(undo=True).undo)
+def by_person(act: Callable[[], object], place: str = QUEUE) -> Take:
+    return Take(lambda redis: put(redis, place), lambda redis, connection: act())
 
 
-def undo_in_schedule() -> None:
-    api.undo(api.ScheduledSet().delete_all(undo=True).undo)
+def by_undo(delete: Callable[[], api.Outcome], place: str) -> Take:
+    tokens: list[str] = []
+
+    def begin(redis: Redis) -> None:
+        put(redis, place)
+        tokens.append(delete().undo)
+
+    return Take(begin, lambda redis, connection: api.undo(tokens[-1]))
 
 
 CHILD: dict[str, Callable[[Ends, UnitOfWork], Any]] = {
@@ -211,13 +220,16 @@ CHILD: dict[str, Callable[[Ends, UnitOfWork], Any]] = {
     "made a suspect": lambda ends, one: ends.isolate(one),
     "replaced": lambda ends, one: ends.end(one, End("replaced", "Unique", unrun=True)),
 }
-OTHERS: dict[str, list[Callable[[Redis, RedisConnection], None]]] = {
+OTHERS: dict[str, list[Take]] = {
     "due": [
-        come_due,
+        Take(in_set("schedule"), move_due),
         by_person(lambda: next(iter(api.ScheduledSet())).add_to_queue(), "schedule"),
     ],
     "dead": [crash(last=True), by_person(lambda: api.RetrySet().kill_all(), "retry")],
-    "expired": [expire_in_set, expire_in_queue],
+    "expired": [
+        Take(in_set("retry", expires_at=1.0), move_due),
+        Take(expired_in_queue, end_expired),
+    ],
     "cancelled": [cancel_in("retry"), cancel_in(QUEUE)],
     "deleted": [
         by_person(lambda: api.Queue("default").delete_all()),
@@ -231,7 +243,10 @@ OTHERS: dict[str, list[Callable[[Redis, RedisConnection], None]]] = {
         by_person(lambda: next(iter(api.Queue("default"))).move("other"))
     ],
     "retried from the dead set": [by_person(lambda: api.DeadSet().retry_all(), "dead")],
-    "restored by undo": [by_person(undo), by_person(undo_in_schedule, "schedule")],
+    "restored by undo": [
+        by_undo(lambda: api.Queue("default").delete_all(undo=True), QUEUE),
+        by_undo(lambda: api.ScheduledSet().delete_all(undo=True), "schedule"),
+    ],
 }
 TAKES = {
     way.name: [by_child(make) for name, make in CHILD.items() if name == way.name]
