@@ -14,15 +14,7 @@ local function state_in(set) return set:find('schedule$') and 'scheduled' or 're
 
 local function note_damage(found, key) damaged_keys[#damaged_keys + 1], found.damaged = key, true end
 
-local BATCH_LIVES = 180 * 86400 -- seconds from its last change on, as the dead set keeps a job
-
--- An error reply if either key of a batch holds another type.
-local function refusal_of_batch(reply, ends)
-  if type(reply) == 'table' and reply.err then return reply end
-  local kind = redis.pcall('TYPE', ends).ok
-  if kind ~= 'string' and kind ~= 'none' then return { err = 'WRONGTYPE' } end
-  return nil
-end
+--- @include "effects/batch_keys"
 
 -- A part is defined once the first effect of its kind comes: each call of a script defines anew what it has, and
 -- to define all parts takes longer than to end a job.

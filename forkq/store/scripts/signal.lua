@@ -33,8 +33,8 @@ end
 local function waits(remembered) return type(remembered) == 'string' and remembered:sub(1, 9) == '{"until":' end
 
 local function keep(event, seconds)
-  local left = redis.pcall('TTL', event)
-  if type(left) == 'number' and left < seconds then
+  local left = redis.pcall('PTTL', event)
+  if type(left) == 'number' and left < seconds * 1000 then
     redis.pcall('EXPIRE', event, string.format('%.0f', math.ceil(seconds)))
   end
 end
