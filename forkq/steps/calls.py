@@ -28,6 +28,7 @@ class StepCall:
         ``name`` is what the job remembers the step by; each step of a run has a name of its own.
         """
         _refuse_in_loop("step")
+        _refuse_no_function(name, fn)
         steps = steps_here("step")
         if (found := steps.begin(name, "step")) is not None:
             return cast("T", found.value)
@@ -60,6 +61,7 @@ async def astep(name: str, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs
 async def astep(name: str, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """``step`` for a coroutine: ``fn`` may be ``async def``. Redis is asked in a thread, so the
     event loop does not wait for it."""
+    _refuse_no_function(name, fn)
     steps = steps_here("astep")
     if not steps.is_loaded:
         await asyncio.to_thread(steps.load)
@@ -144,6 +146,15 @@ def _refuse_in_loop(call: str) -> None:
         other = "await_for" if call == "wait_for" else f"a{call}"
         raise ForkqError(
             f"forkq.{call} would block the event loop: write `await forkq.{other}(...)`"
+        )
+
+
+def _refuse_no_function(name: str, fn: object) -> None:
+    """Raises InvalidJob for what a caller has called already, for example."""
+    if not callable(fn):
+        raise InvalidJob(
+            f"the step {shown(name)} takes a function and its arguments, as in "
+            f'forkq.step("charge", pay, 7): this is of type {type(fn).__name__}'
         )
 
 

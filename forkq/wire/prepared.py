@@ -7,6 +7,7 @@ from typing import Any, Final, TypeAlias, cast
 
 import msgspec
 
+from ..errors import InvalidJob, shown
 from .payload import Payload
 
 
@@ -17,7 +18,7 @@ class _Joinable:
 
     def __or__(self, after: object) -> StepChain:
         if not isinstance(after, _Joinable):
-            return NotImplemented
+            raise InvalidJob(f"{shown(after)} is no step: write the job with its arguments, j.s(7)")
         return chain(cast("Steps", self), cast("Steps", after))
 
 

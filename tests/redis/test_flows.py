@@ -410,6 +410,7 @@ def test_what_is_refused_before_anything_is_pushed(client: Any, redis: Redis) ->
         ),
         (lambda f: (f.add("x", job.s(object())), f.push()), "step 'x': .*which JSON does not know"),
         (lambda f: forkq.Flow("", not_a_step), "7 is no step"),
+        (lambda f: job.s(1) | job, r"is no step: write the job with its arguments, j\.s\(7\)"),
         (lambda f: forkq.Flow(job.s(1)), "the name is .*; pass a text"),
     ]
     for act, said in cases:

@@ -498,3 +498,8 @@ def test_where_a_step_cannot_be(redis: Redis, run: Callable[[], Any]) -> None:
         _ = forkq.step.key
     with pytest.raises(forkq.ForkqError, match=r"forkq\.astep was called outside"):
         asyncio.run(forkq.astep("charge", work, "charge"))
+    called: Any = "the receipt"
+    with pytest.raises(forkq.InvalidJob, match=r"the step 'charge' takes a function .* type str"):
+        forkq.step("charge", called)
+    with pytest.raises(forkq.InvalidJob, match=r"the step 'charge' takes a function .* type str"):
+        asyncio.run(forkq.astep("charge", called))
