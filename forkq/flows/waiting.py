@@ -23,6 +23,7 @@ from ..limits.patterns import matches_any
 from ..results.waiting import INTERRUPTIBLE, LONGEST_WAIT, deadline_of, value_of
 from ..servers import Server, first_found
 from ..store.loop.in_thread import in_thread
+from ..store.loop.rung import rung
 from ..store.route import Channel, Route
 from ..wire.printable import shown_name
 
@@ -101,11 +102,9 @@ async def _await(bid: str, name: str, deadline: float) -> StepState:
         for channel, waiter in watches:
             channel.watch(waiter)
         while (left := deadline - monotonic()) > 0 and found == (0, None):
-            with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(bell.wait(), min(left, LONGEST_WAIT))
-                bell.clear()
-                _raise(next((error for error in errors if error), None))
-                found = await in_thread(lambda: _read(bid, name))
+            await rung(bell, min(left, LONGEST_WAIT))
+            _raise(next((error for error in errors if error), None))
+            found = await in_thread(lambda: _read(bid, name))
     finally:
         _leave(watches)
     return found

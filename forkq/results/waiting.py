@@ -32,6 +32,7 @@ from ..errors import (
 )
 from ..features.results.parts import TOO_LARGE, Result, has_ended, read
 from ..limits.patterns import matches_any
+from ..store.loop.rung import rung
 from ..store.route import Channel, Route
 from ..wire.printable import shown_name, with_message
 from ..wire.times import LONGEST_SECONDS
@@ -191,9 +192,7 @@ async def aresult(jid: str, timeout: float | None = None) -> Any:
         for waiter in waiters:
             waiter.channel.watch(waiter)
         while not answers.are_over and (left := answers.left(deadline, LONGEST_WAIT)) > 0:
-            with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(bell.wait(), left)
-            bell.clear()
+            await rung(bell, left)
             while heard:
                 answers.add(heard.popleft())
     finally:
