@@ -945,7 +945,7 @@ def test_a_member_that_runs_twice_pushes_its_members_once(
 
     keys: list[list[str]] = []
     job = load()
-    more = forkq.job(name="More", retry=1, retry_in=lambda *_: timedelta(0))(perform)
+    more = forkq.job(name="More", retry=1, retry_in=lambda *_: timedelta(milliseconds=1))(perform)
     with forkq.Batch(**all_three()) as batch:
         more.perform_async()
     work(redis, redis_server.url, until=lambda: "success" in ran)
