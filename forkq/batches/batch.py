@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from ..client import Client
     from ..servers import Server
+    from ..store.scripts import Script
 
 _log: Final = logging.getLogger("forkq")
 # So many rows are pushed at a time: four batches, which are under way together.
@@ -195,12 +196,7 @@ class Batch:
         assert self._server is not None
         keys = self._server.keys.of_batch(self.bid, self._above)
         given = (1 + len(self._above), *arguments)
-        try:
-            state: bytes = self._server.run(BATCH_CHANGE, keys, given)
-        except ServerRefused:
-            raise
-        except ServerUnavailable:
-            state = self._server.run(BATCH_CHANGE, keys, given)
+        state: bytes = run_again(self._server, BATCH_CHANGE, keys, given)
         return state
 
     def _send(self, change: Callable[[], None] | None) -> None:
@@ -250,6 +246,16 @@ def _server_at(shard: str, queue: str) -> Server:
     if shard:
         return servers[shard]
     return servers.parts_of(queue)[0] if servers.names else servers.default
+
+
+def run_again(server: Server, script: Script, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
+    """The reply of a script that may be called again: if it is lost, it is."""
+    try:
+        return server.run(script, keys, arguments)
+    except ServerRefused:
+        raise
+    except ServerUnavailable:
+        return server.run(script, keys, arguments)
 
 
 def waits_for_commit() -> bool:

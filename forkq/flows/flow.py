@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from ..batches.batch import waits_for_commit
+from ..batches.batch import run_again, waits_for_commit
 from ..batches.block import block
 from ..batches.callbacks import await_results, checked, checked_ways, made_fields
 from ..client import transactions
@@ -18,8 +18,6 @@ from ..errors import (
     BlockingPushWarning,
     ForkqError,
     InvalidJob,
-    ServerRefused,
-    ServerUnavailable,
     callers_level,
     shown,
 )
@@ -39,7 +37,6 @@ if TYPE_CHECKING:
     from ..batches.batch import Batch
     from ..client import Client
     from ..servers import Server
-    from ..store.scripts import Script
 
 
 class Flow:
@@ -287,13 +284,3 @@ def _home_of(queues: Sequence[str], outer: Server | None) -> Server:
                 "on no spread queue"
             )
     return home
-
-
-def run_again(server: Server, script: Script, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
-    """The reply of a script that may be called again: if it is lost, it is."""
-    try:
-        return server.run(script, keys, arguments)
-    except ServerRefused:
-        raise
-    except ServerUnavailable:
-        return server.run(script, keys, arguments)

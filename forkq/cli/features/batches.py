@@ -82,6 +82,11 @@ def retry(bid: str, **flags: Any) -> int:
     """Send the dead members of a batch, and of those within it, to their queues now. Exit code 1 if
     there is none."""
     count = Batch(bid, searched(configuration(**flags))).retry_dead().done
-    none = "" if count else ": the dead set has no member of this batch"
-    echo(f"{plural(count, 'job')} sent to {'its queue' if count == 1 else 'their queues'}{none}")
+    return tell_sent(count, "job", "the dead set has no member of this batch")
+
+
+def tell_sent(count: int, noun: str, why_none: str) -> int:
+    """Says how many went to their queues, or why none did. Returns the exit code."""
+    none = "" if count else f": {why_none}"
+    echo(f"{plural(count, noun)} sent to {'its queue' if count == 1 else 'their queues'}{none}")
     return 0 if count else 1

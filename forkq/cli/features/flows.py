@@ -11,9 +11,9 @@ from ...api import flows as all_flows
 from ...screens.features.batches import as_object
 from ...screens.features.flows import FLOWS, object_of_step, told, tree
 from ...screens.table import shown_of
-from ...units import plural
 from ..options import ListFirst, WholeNumber, configuration, finds_redis, json_option, searched
 from ..output import as_json, echo, print_values
+from .batches import tell_sent
 
 # How many flows a table has, unless --limit says another number.
 _ROWS: Final = 50
@@ -73,6 +73,4 @@ def retry(bid: str, **flags: Any) -> int:
     """Send the dead steps of a flow to their queues now; once they are done, it goes on. Exit code
     1 if there is none."""
     count = Flow(bid, searched(configuration(**flags))).retry_dead().done
-    none = "" if count else ": the dead set has no step of this flow"
-    echo(f"{plural(count, 'step')} sent to {'its queue' if count == 1 else 'their queues'}{none}")
-    return 0 if count else 1
+    return tell_sent(count, "step", "the dead set has no step of this flow")
