@@ -44,10 +44,29 @@ class TaskHome(Protocol):
         """Hears, in the loop's thread, that a job has ended."""
 
 
-class JobTask(Coroutine[Any, Any, None]):
+class Around(Coroutine[Any, Any, Any]):
+    """Stands around a coroutine. What it does not do itself it leaves to that one, so that tools
+    see it."""
+
+    __slots__ = ("_coroutine",)
+
+    _coroutine: Coroutine[Any, Any, Any]
+
+    def close(self) -> None:
+        """Ends the coroutine. It takes no lock: Python's garbage collector closes what a dead loop
+        has left, in a thread that may hold one."""
+        self._coroutine.close()
+
+    def __await__(self) -> Any:
+        return self._coroutine.__await__()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._coroutine, name)
+
+
+class JobTask(Around):
     """The coroutine of one job, as the loop's task sees it. It notes each step, and keeps what the
-    job raises: a task that raises SystemExit would end its loop. All else that is asked of it, it
-    leaves to the coroutine, so that tools see that one.
+    job raises: a task that raises SystemExit would end its loop.
 
     ``ended`` is called in the loop's thread once it has ended: ``error`` is what it raised, and
     ``result`` what it returned. ``sequence``: that of the unit; 0 once the job has ended.
@@ -57,7 +76,6 @@ class JobTask(Coroutine[Any, Any, None]):
 
     __slots__ = (
         "_cells",
-        "_coroutine",
         "_ended",
         "_has_begun",
         "_home",
@@ -165,18 +183,6 @@ class JobTask(Coroutine[Any, Any, None]):
             self.end_before_it_began()
             raise StopIteration
         self._has_begun = True
-
-    def close(self) -> None:
-        """Ends the coroutine; of a job whose end was told nothing else happens. It takes no lock:
-        Python's garbage collector closes what a dead loop has left, in a thread that may hold
-        one."""
-        self._coroutine.close()
-
-    def __await__(self) -> Any:
-        return self._coroutine.__await__()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._coroutine, name)
 
     def _step(self, advance: Callable[..., Any], *value: Any) -> Any:
         cells = self._cells

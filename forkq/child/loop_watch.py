@@ -25,6 +25,7 @@ from ..runtime.deadlines import StepCells
 from ..runtime.stack_dump import calls_in, in_app
 from ..wire.lease import Blocking
 from ..wire.times import now as epoch
+from .job_task import Around
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -77,11 +78,11 @@ class StepsOf(Protocol):
         """The class and the jid of the job."""
 
 
-class Steps(Coroutine[Any, Any, Any]):
+class Steps(Around):
     """The coroutine of a task that a job has started. Each step notes in ``cells`` whose it is, and
-    when it begins. All else this leaves to the coroutine, so that tools see that one."""
+    when it begins."""
 
-    __slots__ = ("_cells", "_coroutine", "_job")
+    __slots__ = ("_cells", "_job")
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any], job: StepsOf, cells: StepCells) -> None:
         self._coroutine = coroutine
@@ -93,15 +94,6 @@ class Steps(Coroutine[Any, Any, Any]):
 
     def throw(self, *error: Any) -> Any:
         return self._step(self._coroutine.throw, *error)
-
-    def close(self) -> None:
-        self._coroutine.close()
-
-    def __await__(self) -> Any:
-        return self._coroutine.__await__()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._coroutine, name)
 
     def _step(self, advance: Callable[..., Any], *value: Any) -> Any:
         cells = self._cells
