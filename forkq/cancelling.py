@@ -14,11 +14,11 @@ from .default_client import default
 from .errors import ForkqError, InvalidJob, shown
 from .features.cancel.parts import MOST, field_of_jid
 from .features.unique.parts import Digest, kind_of
-from .push import Parameters
 from .servers import Server, first_found
 from .store.scripts import CANCEL
 from .wire.marks import KEY, needs_in
 from .wire.payload import DEFAULT_QUEUE
+from .wire.positions import Parameters
 from .wire.times import LONGEST_SECONDS
 
 # So many notes are written in one step: it delays other clients by some milliseconds.

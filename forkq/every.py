@@ -15,8 +15,9 @@ from .errors import InvalidJob, InvalidSchedule, UnknownJob, nearest
 from .job import FunctionJob, Job
 from .registry import JobSpec, PeriodicSpec
 from .values import replace
+from .wire.options import OPTIONS
 from .wire.payload import DEFAULT_QUEUE, KEY, check_bounds, dumps
-from .wire.validation import OPTIONS, placed
+from .wire.validation import placed
 
 if TYPE_CHECKING:
     from .config.config import Config

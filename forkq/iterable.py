@@ -12,8 +12,8 @@ from . import registry
 from .errors import Cancelled, InvalidJob, a_type
 from .iteration import IterationRun
 from .job import Job, is_static, parameters_of
-from .push import Parameters
 from .registry import ASYNC, ASYNC_GENERATOR
+from .wire.positions import Parameters
 
 _ASYNC: Final = (ASYNC, ASYNC_GENERATOR)
 

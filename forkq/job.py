@@ -35,15 +35,17 @@ from .job_methods import (
     Prepare,
     SetOptions,
 )
-from .push import CALLS_ELSEWHERE, OPTIONS_ELSEWHERE, Parameters, Pusher
+from .push import CALLS_ELSEWHERE, OPTIONS_ELSEWHERE, Pusher
 from .registry import ASYNC, ASYNC_GENERATOR, GENERATOR, DefinedAt, JobSpec
 from .values import replace
-from .wire.validation import OPTIONS, with_options
+from .wire.options import OPTIONS
+from .wire.positions import Parameters
+from .wire.validation import with_options
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from .wire.validation import JobOptions
+    from .wire.options import JobOptions
 
 
 # What a definition takes beside the options of its pushes.

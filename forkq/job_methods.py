@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         TakesTwoOrThree,
         Ts,
     )
-    from .wire.validation import JobOptions
+    from .wire.options import JobOptions
 
 P = ParamSpec("P")
 

@@ -19,8 +19,9 @@ from ..store.scripts import JOBS_MOVE
 from ..wire.keys import Keys
 from ..wire.malformed import wrap_malformed
 from ..wire.marks import KEY, is_suspect, retried_alone
+from ..wire.options import QUEUE_NAME, is_queue
 from ..wire.payload import DEFAULT_QUEUE, Payload, dumps, new_jid
-from ..wire.validation import QUEUE_NAME, is_queue, validate
+from ..wire.validation import validate
 from .door import refuse_other_shard
 from .readable_job import is_active_job, queue_of, text
 

@@ -15,8 +15,8 @@ from msgspec import Meta
 
 from ..errors import ConfigError
 from ..limits.rules import Rulebook
+from ..wire.options import QUEUE_CHARACTERS, QUEUE_NAME
 from ..wire.redis_url import redacted_url
-from ..wire.validation import QUEUE_CHARACTERS, QUEUE_NAME
 from .recycling import Recycling
 from .schema import Key
 from .settings import Origin

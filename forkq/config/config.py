@@ -19,10 +19,10 @@ from ..cron.entry import Entry
 from ..errors import no_such_shard
 from ..limits.rules import Rulebook
 from ..values import replace
+from ..wire.options import MOST_REPLICAS
 from ..wire.password_source import PasswordSource
 from ..wire.payload import DEEPEST, LARGEST, MAX_NESTING, MAX_SIZE
 from ..wire.redis_url import checked_url
-from ..wire.validation import MOST_REPLICAS
 from .capsule import DEFAULT_NAME, Capsule, check_name
 from .cluster_shards import MOST as MOST_CLUSTER_SHARDS
 from .cron_tables import ROWS, Zone

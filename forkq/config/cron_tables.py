@@ -16,7 +16,7 @@ from msgspec import Meta
 from ..cron.entry import LONGEST_JITTER, MOST_MISSED, Entry, Overlap, Schedule, check_name
 from ..cron.zones import zone_of
 from ..errors import ConfigError, InvalidSchedule, shown
-from ..wire.validation import QUEUE_NAME, is_queue
+from ..wire.options import QUEUE_NAME, is_queue
 from .expand import leaves
 from .schema import Key, Rows, described
 

@@ -31,10 +31,10 @@ from ..wire.marks import (
     mark_failed,
     marks_of,
 )
+from ..wire.options import MOST_CRASHES
 from ..wire.payload import Payload, dumps, keys_at_end, keys_at_ends, loads_head
 from ..wire.printable import class_and_jid, shown_name
 from ..wire.times import has_failed, now, stamp_failure
-from ..wire.validation import MOST_CRASHES
 from .held_classes import name_in
 from .outage import growing_pause
 

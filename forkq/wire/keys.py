@@ -1,4 +1,5 @@
-"""The names of all keys that forkq has in Redis. No other module spells a key.
+"""The names of all keys that forkq has in Redis; the features' are in feature_keys.py. No other
+module spells a key.
 
 Names without ``forkq`` in them are Sidekiq's, to the letter. forkq's own keys of a queue have the
 queue in braces, so that in Redis Cluster they share a slot with the list of that queue.
@@ -10,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import msgspec
+from .feature_keys import FeatureKeys
 
 
 def new_secret() -> bytes:
@@ -25,10 +26,8 @@ def keys_of(make: Callable[[str], str], names: Iterable[bytes]) -> list[bytes]:
     return [before + name + after for name in names]
 
 
-class Keys(msgspec.Struct, frozen=True):
+class Keys(FeatureKeys, frozen=True):
     """Key names under one prefix. Sidekiq shares the data under the empty prefix."""
-
-    prefix: str = ""
 
     @property
     def queues(self) -> str:
@@ -128,67 +127,6 @@ class Keys(msgspec.Struct, frozen=True):
         does), of all queues that may have marked jobs (features/)."""
         return f"{self.prefix}forkq:marked"
 
-    def unique(self, digest: str) -> str:
-        """Hash, expiring: the lock of the unique jobs with that digest of class and arguments:
-        which job holds it (``jid``, ``class``), since when (``at``), and until when that job is
-        surely there (``sure``; both epoch milliseconds). Where at most one waits, also the newest
-        job (store/scripts/ticket.lua)."""
-        return f"{self.prefix}forkq:unique:{digest}"
-
-    def window(self, digest: str) -> str:
-        """List, expiring: when the jobs with that digest of class and arguments were pushed lately
-        (``throttle``), epoch milliseconds, the newest first."""
-        return f"{self.prefix}forkq:throttle:{digest}"
-
-    def pushed(self, jid: str) -> str:
-        """String, a day: the job ``jid`` was pushed (``once``). It has the jid of another job if
-        that had the lock, and this one is to be pushed if that is gone."""
-        return f"{self.prefix}forkq:pushed:{jid}"
-
-    def iteration(self, jid: str) -> str:
-        """Hash, expiring: how far that iterable job has come, in Sidekiq's form
-        (features/iterable/parts.py)."""
-        return f"{self.prefix}it-{jid}"
-
-    def steps(self, jid: str) -> str:
-        """Hash, expiring: what that job remembers of its steps (features/steps/parts.py)."""
-        return f"{self.prefix}forkq:steps:{jid}"
-
-    def event(self, name: str) -> str:
-        """Hash, expiring: the signal that has come, and the jobs that wait for it (signal.lua)."""
-        return f"{self.prefix}forkq:event:{name}"
-
-    @property
-    def signalled(self) -> str:
-        """Set: the events whose waiting jobs the leader wakes (clock/signalled_jobs.py)."""
-        return f"{self.prefix}forkq:signalled"
-
-    def batch(self, bid: str) -> str:
-        """Hash, expiring: a batch, its numbers and its callbacks (store/scripts/batch.lua)."""
-        return f"{self.prefix}forkq:batch:{bid}"
-
-    def batch_ends(self, bid: str) -> str:
-        """Bitfield, expiring: how each member of that batch has ended, two bits by its index."""
-        return f"{self.prefix}forkq:batch:{bid}:ends"
-
-    @property
-    def batches(self) -> str:
-        """Sorted set by last change (epoch seconds): the hashes of all batches."""
-        return f"{self.prefix}forkq:batches"
-
-    def of_members(self, bid: str) -> tuple[str, str]:
-        """The two keys of a batch."""
-        return self.batch(bid), self.batch_ends(bid)
-
-    def flow_steps(self, bid: str) -> str:
-        """Hash, expiring: the steps of a batch that is a flow (flow.lua)."""
-        return f"{self.prefix}forkq:batch:{bid}:steps"
-
-    @property
-    def flows_unfinished(self) -> str:
-        """Set: the hashes of flows that the clock goes on with (clock/unfinished_flows.py)."""
-        return f"{self.prefix}forkq:flows:unfinished"
-
     def of_flow(self, bid: str, above: Iterable[str]) -> list[str]:
         """The keys of a batch that is a flow, as ``of_batch``, and those of its steps."""
         return [*self.of_batch(bid, above), self.flow_steps(bid), self.flows_unfinished]
@@ -199,52 +137,11 @@ class Keys(msgspec.Struct, frozen=True):
         keys = [key for each in (bid, *above) for key in self.of_members(each)]
         return [*keys, self.schedule, self.batches, self.notes]
 
-    @property
-    def notes(self) -> str:
-        """Stream, ``to`` and ``effect``: what must happen on the shard of that name ("": here)
-        because of what has happened here (features/notes.py). The leader's clock carries it
-        there."""
-        return f"{self.prefix}forkq:notes"
-
-    def result(self, jid: str) -> str:
-        """String, expiring: how that job has ended, and what it has returned, or a placeholder
-        until then, as JSON (features/results/parts.py)."""
-        return f"{self.prefix}forkq:result:{jid}"
-
-    @property
-    def results_ended(self) -> str:
-        """List: ``OUTCOME JID`` of each job with a result that a script has ended which could not
-        know the key of that result. The leader writes it (clock/ended_results.py)."""
-        return f"{self.prefix}forkq:results:ended"
-
-    @property
-    def doubted(self) -> str:
-        """Hash, expiring: digest of a lock -> ``AT PAYLOAD``, the newest push that has met that
-        lock after nothing had confirmed it for a minute (clock/doubted_locks.py). AT is the epoch
-        second at which it is due ("" for now). Nothing: the lock is only to be freed."""
-        return f"{self.prefix}forkq:unique:doubt"
-
-    @property
-    def tickets(self) -> str:
-        """Sorted set by time (epoch milliseconds): the locks that hold a newest job, which waits
-        behind the entry of another one (features/unique/tickets.py)."""
-        return f"{self.prefix}forkq:tickets"
-
     def of_ticket(self, digest: str, queue: str) -> list[str]:
         """The lock of a job of which at most one waits, and all that changes with it."""
         sets = [self.tickets, self.schedule, self.retry, self.totals("ends"), self.queues]
         rest = [self.marked, self.queue(queue), self.results_ended]
         return [self.unique(digest), *sets, *rest]
-
-    @property
-    def cancelled(self) -> str:
-        """Hash: what is cancelled, and has not ended yet (features/cancel/parts.py)."""
-        return f"{self.prefix}forkq:cancelled"
-
-    @property
-    def cancelled_lately(self) -> str:
-        """Sorted set by time: the jids of the jobs that have ended as cancelled in the last day."""
-        return f"{self.prefix}forkq:cancelled:ended"
 
     @property
     def paused(self) -> str:

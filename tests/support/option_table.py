@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from types import NoneType, UnionType
 from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
-from forkq.wire.validation import JobOptions, rows_of
+from forkq.wire.options import JobOptions, rows_of
 from tests.support.documents import ROOT
 
 PAGE: Final = ROOT / "docs" / "jobs.md"

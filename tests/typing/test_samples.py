@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from forkq.wire.validation import OPTIONS
+from forkq.wire.options import OPTIONS
 from tests.support.api_tasks import TASKS
 from tests.support.documents import ROOT, name_of, runnable, snippets
 from tests.support.tree import CHECKOUT

@@ -13,7 +13,7 @@ from forkq import registry, testing
 from forkq.errors import InvalidJob
 from forkq.every import template_of
 from forkq.wire.marks import VERSION
-from forkq.wire.validation import OPTIONS, JobOptions, Option, Values, rows_of
+from forkq.wire.options import OPTIONS, JobOptions, Option, Values, rows_of
 from tests.support.option_table import PAGE, page, table, types_of
 
 _SHADE = Values(lambda value: value in ("red", "blue"), "red or blue")

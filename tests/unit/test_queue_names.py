@@ -15,7 +15,7 @@ from forkq.api.changes import checked_queue
 from forkq.config.capsule import parse_queue
 from forkq.cron.entry import Entry
 from forkq.errors import ConfigError, InvalidJob, InvalidSchedule
-from forkq.wire.validation import QUEUE_NAME
+from forkq.wire.options import QUEUE_NAME
 
 GOOD = ("default", "e-mail", "tenant:7", "v1.2_x", "0")
 # No capsule can list them. A pattern may take their jobs, whoever pushed them.

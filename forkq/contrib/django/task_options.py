@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ...errors import InvalidJob, nearest, shown
 from ...wire.marks import KEY, needs_in
+from ...wire.options import OPTIONS
 from ...wire.payload import Payload
-from ...wire.validation import OPTIONS, with_options
+from ...wire.validation import with_options
 
 if TYPE_CHECKING:
     from django.tasks.base import Task
     from typing_extensions import Unpack
 
-    from ...wire.validation import JobOptions
+    from ...wire.options import JobOptions
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _ATTRIBUTE: Final = "forkq_options"

@@ -14,8 +14,8 @@ from typing import Any, Final
 import msgspec
 
 from ...wire.marks import KEY, NEEDS, needs_in
+from ...wire.options import OPTIONS
 from ...wire.payload import Payload
-from ...wire.validation import OPTIONS
 
 # The option, as a definition has it.
 EXPIRES_IN: Final = "expires_in"

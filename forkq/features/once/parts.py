@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ...wire.validation import OPTIONS
+from ...wire.options import OPTIONS
 
 ONCE: Final = "once"
 KNOWN_FOR: Final = 86400.0  # seconds, as in once.lua

@@ -14,9 +14,10 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from ...wire.keys import Keys
+from ...wire.options import OPTIONS
 from ...wire.payload import DEFAULT_QUEUE, Payload, encode
 from ...wire.times import LONGEST_SECONDS, now
-from ...wire.validation import OPTIONS, first_foreign_value
+from ...wire.validation import first_foreign_value
 from ..effects import NONE, Effect, jid_of, name_of
 
 RESULT_TTL: Final = "result_ttl"

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from ...limits.rate_text import parse_rate
+from ...wire.options import OPTIONS
 from ...wire.payload import Payload
-from ...wire.validation import OPTIONS
 from ..effects import name_of
 from ..unique.parts import UNIQUE_OPTIONS, Definition, Digest, check
 

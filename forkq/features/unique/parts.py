@@ -14,9 +14,10 @@ import msgspec
 
 from ...errors import InvalidJob, shown
 from ...wire.keys import Keys
+from ...wire.options import OPTIONS
 from ...wire.payload import UNWRITABLE, Payload
 from ...wire.times import LONGEST_SECONDS
-from ...wire.validation import OPTIONS, check_pair
+from ...wire.validation import check_pair
 from ..effects import NONE, Effect, name_of
 from . import debounce, tickets
 from .debounce import Debounce
