@@ -33,7 +33,8 @@ class Process:
     seconds ago. ``capsules`` are the names of its capsules; ``master`` is the pid of its master, 0
     for a process of Sidekiq. ``cpu`` is the processor time that it used until its last heartbeat,
     100 for one processor; None if it does not say. ``refused``: what Redis refuses to it, and the
-    remedy; "" if nothing. ``blocking``: the job that blocked its event loop at the last heartbeat.
+    remedy; "" if nothing. ``blocking``: the job that blocked its event loop at the last heartbeat,
+    or a callback of no job (then ``blocking.sequence`` is 0).
     """
 
     identity: str
@@ -84,7 +85,7 @@ def living(server: Server, names: list[str]) -> list[Process]:
 
 
 def _blocking(raw: Any) -> Blocking | None:
-    """A job that blocks a loop; None if none does, or if the value cannot be read."""
+    """What blocks a loop; None if nothing does, or if the value cannot be read."""
     if type(raw) is not bytes or not raw:
         return None
     try:

@@ -251,7 +251,9 @@ class Builder:
 
         info = describe(self._identity, self._config, self._capsule)
         crowded = self._capsule.is_async
-        blocking = lambda: self._loop.blocking  # noqa: E731
+        blocks = self._loop.blocks
+        blocks.on_news = self._news.set
+        blocking = lambda: blocks.now  # noqa: E731
         record = Record(self._identity, self._keys, info, crowded=crowded, blocking=blocking)
         end_cancelled = lambda: limits.end_cancelled(manager.regions)  # noqa: E731
         cancelled = WatchCancelled(self._keys, limits.cancelled, self._log, end_cancelled)

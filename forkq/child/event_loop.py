@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from ..runtime.deadlines import DeadlineTable, StepCells
 from ..runtime.log import LogOnce
 from ..runtime.stack_dump import TaskStack, calls_in
-from ..wire.lease import Blocking
 from .job_task import JobTask, running_task
 from .loop_watch import Blocks, LoopWatch, Step, Steps, name_of, step_in
 
@@ -84,11 +83,6 @@ class EventLoop:
     def tasks(self) -> tuple[JobTask, ...]:
         """The jobs that run in the loop."""
         return tuple(self._tasks.copy())
-
-    @property
-    def blocking(self) -> Blocking | None:
-        """The job that blocks the loop now."""
-        return self.blocks.now
 
     def begin(self, task: JobTask) -> None:
         """Begins a job's coroutine, in a copy of the caller's context. Raises RuntimeError if the
@@ -247,6 +241,7 @@ class EventLoop:
     def _tell_end(self, watch: LoopWatch | None) -> None:
         if watch is not None:
             watch.end()
+        self.blocks.end(time.monotonic())
         if not self._closing:
             self._log.error("the event loop runs no more; the next async job starts another one")
 
@@ -274,13 +269,21 @@ class LoopState:
         """The step of a job that the loop does now."""
         return step_in(self._loop.cells)
 
+    def callback(self, since: float) -> str:
+        """The place of the callback of no job that has blocked the loop since then (monotonic), or
+        for longer; "" if none has."""
+        now, step = self._loop.blocks.now, self._loop.blocks.step
+        if now is None or step is None or step.sequence or step.begun > since:
+            return ""
+        return now.place
+
     def name_of(self, sequence: int) -> tuple[str, str]:
         """The class and the jid of the job with that number."""
         return name_of(sequence, self._loop.tasks)
 
     def kept(self, sequence: int, since: float) -> float:
-        """For how many seconds since then steps of other jobs have kept the job with that number
-        from going on. 0 if it does not run in the loop."""
+        """For how many seconds since then other jobs, or callbacks, have kept the job with that
+        number from going on. 0 if it does not run in the loop."""
         kept = self._loop.blocks.kept(sequence, since)
         return kept if kept and self.runs(sequence) else 0.0
 

@@ -1,5 +1,5 @@
 """The steps of the coroutines of jobs: each notes whose it is and when it begins. A thread names
-the job whose step blocks the event loop, while all other coroutines wait.
+the job whose step blocks the event loop, or the callback of no job, while all coroutines wait.
 
 The thread reads what is noted, so steps cost nothing more. It sleeps while no job runs in the loop.
 """
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from ..runtime.app_frames import is_apps, is_own
 from ..runtime.assignment import exit_job_fork, is_job_fork
 from ..runtime.deadlines import StepCells
-from ..runtime.stack_dump import calls_in, in_app
+from ..runtime.stack_dump import calls_in, in_app, place_of
 from ..wire.lease import Blocking
 from ..wire.times import now as epoch
 from .job_task import Around
@@ -42,13 +42,15 @@ _CALLBACK_BLOCKS: Final = (
 )
 # Where asyncio waits, and calls callbacks; uvloop does so without a frame of Python.
 _DRIVING: Final = (asyncio.base_events.__file__, asyncio.events.__file__, selectors.__file__)
+# What blocks the loop for so many seconds is told at once, with a heartbeat of its own.
+_TELL_AFTER: Final = 1.0
 # How many steps that have blocked the loop are remembered.
 _MOST_BLOCKS: Final = 1000
 
 
 class Step(NamedTuple):
-    """A step of a coroutine that the loop does now: the ``sequence`` of its unit, and when it has
-    ``begun`` (monotonic)."""
+    """A step of a coroutine that the loop does now: the ``sequence`` of its unit (0: a callback of
+    no job), and when it has ``begun`` (monotonic)."""
 
     sequence: int
     begun: float
@@ -136,12 +138,35 @@ def name_of(sequence: int, jobs: Iterable[StepsOf]) -> tuple[str, str]:
 
 
 class Blocks:
-    """The steps that have blocked the loop, as the watch has seen them. ``now``: the job whose step
-    does. Thread-safe: the watch notes, others ask."""
+    """The steps that have blocked the loop, as the watch has seen them. ``now``: the job, or the
+    callback, that blocks it, and ``step``, what it does. ``on_news`` is called once that has lasted
+    for a second, and when it has ended then. Thread-safe: the watch notes, others ask."""
 
     def __init__(self) -> None:
         self.now: Blocking | None = None
+        self.step: Step | None = None
+        self.on_news: Callable[[], object] = lambda: None
+        self._is_told = False
         self._steps: deque[tuple[Step, float]] = deque(maxlen=_MOST_BLOCKS)
+
+    def see(self, step: Step, job: str, jid: str, place: str, now: float) -> None:
+        """Notes what blocks the loop now (monotonic)."""
+        if self.step is None:
+            self.now = Blocking(step.sequence, job, jid, place, epoch() - step.took(now))
+            self.step = step
+        self.note(step, now)
+        if not self._is_told and step.took(now) >= _TELL_AFTER:
+            self._is_told = True
+            self.on_news()
+
+    def end(self, now: float) -> None:
+        """Notes that nothing blocks the loop any more."""
+        if self.step is not None:
+            self.note(self.step, now)
+        self.step = self.now = None
+        if self._is_told:
+            self._is_told = False
+            self.on_news()
 
     def note(self, step: Step, until: float) -> None:
         """Notes that ``step`` has lasted until then (monotonic), at least."""
@@ -151,7 +176,8 @@ class Blocks:
             self._steps.append((step, until))
 
     def kept(self, sequence: int, since: float) -> float:
-        """For how many seconds since then steps of other jobs than that one blocked the loop."""
+        """For how many seconds since then others than the job with that number blocked the
+        loop."""
         ends = ((step, until) for step, until in self._steps.copy() if step.sequence != sequence)
         return sum(max(0.0, until - max(step.begun, since)) for step, until in ends)
 
@@ -183,7 +209,6 @@ class LoopWatch:
         self._log = log
         self._is_over = threading.Event()
         self._logged: dict[tuple[str, str], float] = {}  # when, by place
-        self._told: Step | None = None  # the step that is logged, and lasts
         self._thread = threading.Thread(target=self._run, name="loop-watch", daemon=True)
 
     def start(self) -> None:
@@ -201,7 +226,7 @@ class LoopWatch:
 
     def _run(self) -> None:
         while not self._is_over.wait(self._pause()):
-            if not self._jobs and self._told is None and self._question == self._answered:
+            if not self._jobs and self._blocks.step is None and self._question == self._answered:
                 self._has_jobs.clear()
                 if self._jobs or self._is_over.is_set():  # since then
                     self._has_jobs.set()
@@ -217,30 +242,26 @@ class LoopWatch:
             return _LOG_EVERY
 
     def look(self) -> float:
-        """Logs the step that blocks the loop, if one does. Returns after how many seconds to look
+        """Logs what blocks the loop, if anything does. Returns after how many seconds to look
         again: when the step that it sees will have lasted for too long."""
         now, step = time.monotonic(), step_in(self._cells)
-        if self._told is not None and step != self._told:
-            self._blocks.note(self._told, now)
-            self._told = self._blocks.now = None
+        told = self._blocks.step
+        if told is not None and (step or self._callback()) != told:
+            self._blocks.end(now)
         if step is None:
             self._look_at_callbacks(now)
             return TOO_LONG
         if step.took(now) < TOO_LONG:
             return TOO_LONG + _LATER - step.took(now)
-        self._tell(step, now)
+        self._tell_of_job(step, now)
         return TOO_LONG
 
-    def _tell(self, step: Step, now: float) -> None:
+    def _tell_of_job(self, step: Step, now: float) -> None:
         calls, name = calls_in(self._loop_thread), name_of(step.sequence, tuple(self._jobs))
         if not calls or step_in(self._cells) != step:
             return  # it has just ended: the stack may be that of another one
         last = next((call for call in reversed(calls) if is_apps(call.filename)), calls[-1])
-        if self._told is None:
-            place = f"{last.name} ({last.filename}:{last.lineno})"
-            self._blocks.now = Blocking(step.sequence, *name, place, epoch() - step.took(now))
-        self._told = step
-        self._blocks.note(step, now)
+        self._blocks.see(step, *name, place_of(last), now)
         if self._may_log((last.filename, last.name), now):
             known = {"class": name[0], "jid": name[1], "seconds": round(step.took(now), 3)}
             self._log.warning(_BLOCKS, **known, stack=in_app(calls))
@@ -252,23 +273,28 @@ class LoopWatch:
             self._question += 1
             self._asked_at, self._steps_then = now, self._cells[1]
             self._call(partial(self._answer, self._question))
-        elif self._steps_then != self._cells[1]:  # it goes on, with very many tasks
+        elif (callback := self._callback()) is None:  # it goes on, with very many tasks
             self._asked_at, self._steps_then = now, self._cells[1]
-        elif now - self._asked_at >= TOO_LONG:
-            self._tell_of_callback(now)
+        elif callback.took(now) >= TOO_LONG:
+            self._tell_of_callback(callback, now)
+
+    def _callback(self) -> Step | None:
+        """What the loop does since it was asked, if it has not answered, nor done a step."""
+        is_asked = self._question != self._answered and self._steps_then == self._cells[1]
+        return Step(0, self._asked_at) if is_asked else None
 
     def _answer(self, question: int) -> None:
         self._answered = question
 
-    def _tell_of_callback(self, now: float) -> None:
+    def _tell_of_callback(self, callback: Step, now: float) -> None:
         calls = _in_callback(calls_in(self._loop_thread))
         if not calls or is_own(calls[0].filename) or self._question == self._answered:
             return
         called = calls[0]
+        self._blocks.see(callback, "", "", place_of(called), now)
         if self._may_log((called.filename, called.name), now):
-            known = {"function": f"{called.name} ({called.filename}:{called.lineno})"}
-            seconds = round(now - self._asked_at, 3)
-            self._log.warning(_CALLBACK_BLOCKS, **known, seconds=seconds, stack=in_app(calls))
+            known = {"function": place_of(called), "seconds": round(callback.took(now), 3)}
+            self._log.warning(_CALLBACK_BLOCKS, **known, stack=in_app(calls))
 
     def _may_log(self, place: tuple[str, str], now: float) -> bool:
         """Notes that the place is logged now, unless it was within a minute."""

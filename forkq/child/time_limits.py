@@ -32,10 +32,13 @@ if TYPE_CHECKING:
 
 _BEYOND: Final = "a job goes on beyond its hard_timeout"
 _KEPT: Final = "a job cannot end by its hard_timeout: another one blocks the event loop"
+_KEPT_BY_CALLBACK: Final = (
+    "a job cannot end by its hard_timeout: a callback of no job blocks the event loop"
+)
 # Seconds after its TimeLimit in which a job may clean up before it is logged.
 _CLEANUP: Final = 5.0
-# How long a step of another job must have blocked the loop to be the reason why a job goes on; or
-# half of the hard_timeout, if that is less.
+# How long another job, or a callback, must have blocked the loop to be the reason why a job goes
+# on; or half of the hard_timeout, if that is less.
 _TO_BLAME: Final = 5.0
 # When to look again at a job that cannot end because the loop is blocked.
 _AGAIN: Final = 1.0
@@ -241,8 +244,8 @@ class TimeLimits:
     def _is_put_off(
         self, timed: TimedJob, step: Callable[[TimedJob], None], seconds: float
     ) -> bool:
-        """Whether a step is not due yet, since steps of other jobs have kept the coroutine from
-        going on: for so long it did not run. Then the step has a later time."""
+        """Whether a step is not due yet, since other jobs, or callbacks, have kept the coroutine
+        from going on: for so long it did not run. Then the step has a later time."""
         unit = timed.run.unit
         kept = 0.0 if self._loop is None else self._loop.kept(unit.sequence, unit.taken)
         due = unit.taken + seconds + kept
@@ -254,12 +257,16 @@ class TimeLimits:
     def _tell_master(self, timed: TimedJob) -> None:
         """Logs where the job hangs, and notes that for the master, which ends this child soon."""
         least = min(_TO_BLAME, timed.hard_timeout / 2 or _TO_BLAME)
-        blocker = self._blocker(timed, least)
-        if not blocker and timed.run not in self._forced and self._put_off_for_master(timed):
+        blocker, callback = self._blocker(timed, least), self._callback(timed, least)
+        is_due = blocker or callback or timed.run in self._forced
+        if not is_due and self._put_off_for_master(timed):
             return
         timed.told = True
         if blocker:
             self._blame(timed, blocker)
+            return
+        if callback:
+            self._end_with_callback(timed, callback)
             return
         calls = self._calls(timed.run)
         event = "a cancelled job goes on" if timed.run in self._forced else _BEYOND
@@ -299,6 +306,21 @@ class TimeLimits:
         self._log.error(_KEPT, **timed.details, blocked_by=f"{name} {jid}", stack=in_app(calls))
         if self._table is not None and timed.place >= 0:
             self._table.tell(timed.place, innermost(calls), blocker=blocker)
+
+    def _callback(self, timed: TimedJob, least: float) -> str:
+        """The place of a callback of no job that has kept this coroutine from going on for so many
+        seconds; "" if none has."""
+        place = "" if self._loop is None else self._loop.callback(monotonic() - least)
+        runs = place and self._loop is not None and self._loop.runs(timed.run.unit.sequence)
+        return place if runs else ""
+
+    def _end_with_callback(self, timed: TimedJob, place: str) -> None:
+        """Has the master end the child, in which no coroutine can go on. No other job is to blame:
+        the one whose limit is over has failed."""
+        self._log.error(_KEPT_BY_CALLBACK, **timed.details, function=place)
+        if self._table is not None and timed.place >= 0:
+            why = f"a coroutine that could not go on: the event loop was blocked by {place}"
+            self._table.tell(timed.place, why, blocks=True)
 
     def _warn(self, timed: TimedJob) -> None:
         if not timed.raised:  # the stop has interrupted it before

@@ -22,6 +22,7 @@ from ..screens.features.batches import batch_text
 from ..screens.features.locks import facts_of, lock_text, without_locks
 from ..screens.features.results import result_object, result_text
 from ..screens.jobs import TIMES, as_object
+from ..screens.processes import held_up
 from ..screens.running import RUNNING, of_jobs, progress_text
 from ..screens.texts import timestamp
 from ..servers import Server, Servers, first_found
@@ -53,6 +54,8 @@ def running(longer_than: float | None, wants_json: bool, **flags: Any) -> int:
     bound = "" if longer_than is None else f" for more than {format_duration(longer_than)}"
     lines = of_jobs(api.running(longer_than, server))
     print_values(RUNNING, lines, wants_json=wants_json, if_empty=f"{RUNNING.empty.brief}{bound}")
+    if not wants_json and (sentences := held_up(server)):
+        echo("\n".join(sentences))
     return 0
 
 

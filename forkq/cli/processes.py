@@ -12,7 +12,7 @@ import click
 from ..api import Process, ProcessSet, WorkSet
 from ..api.processes import untaken
 from ..doctor.finding import listed
-from ..screens.processes import PROCESSES, ProcessLine, of_processes
+from ..screens.processes import PROCESSES, ProcessLine, blocks_the_loop, of_processes
 from ..units import format_duration, format_moment, plural
 from ..wire.printable import printable, shown_name
 from .bulk import confirmed
@@ -142,5 +142,8 @@ def _facts(line: ProcessLine) -> Iterator[tuple[str, str]]:
     yield "started", format_moment(process.started_at)
     yield "round trip", format_duration(process.rtt_us / 1e6)
     yield "version", shown_name(process.version)
+    if process.blocking is not None:
+        where = f"in {printable(process.blocking.place)}"
+        yield "blocked", shown_name(f"{blocks_the_loop(process.blocking)}, {where}")
     if process.refused:
         yield "refused", printable(process.refused)

@@ -103,7 +103,7 @@ class HardLimits(Rule):
         places = child.beat.busy if suspects else capsule and capsule.concurrency
         blocks = capsule and capsule.is_async and any(job.blocks for job in overdue)
         if blocks or (places and len(overdue) >= places):
-            what = "a job blocks the event loop" if blocks else "each of its jobs goes on"
+            what = "its event loop is blocked" if blocks else "each of its jobs goes on"
             return _removal(f"{what} {_BEYOND}")
         self._cases[child] = _Case(replace_by=now + self._drain_limit)
         may_begin = self._replacements.may_begin(child)

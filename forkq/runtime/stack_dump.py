@@ -161,4 +161,9 @@ def _text(calls: Iterable[traceback.FrameSummary]) -> str:
 def innermost(calls: traceback.StackSummary) -> str:
     """The innermost calls in one line, the innermost first."""
     last = reversed(calls[-_MOST_CALLS:])
-    return " < ".join(f"{call.name} ({call.filename}:{call.lineno})" for call in last)
+    return " < ".join(map(place_of, last))
+
+
+def place_of(call: traceback.FrameSummary) -> str:
+    """The function of a call, and the line at which it is."""
+    return f"{call.name} ({call.filename}:{call.lineno})"

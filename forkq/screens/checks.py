@@ -106,12 +106,12 @@ REFUSED: Final = Check(
 )
 BLOCKED: Final = Check(
     name="loop",
-    measures="seconds for which a job has blocked the event loop of its process",
+    measures="seconds for which a job, or a callback of none, has blocked an event loop",
     limit=5,
     words="blocks the event loop",
     why="no other coroutine of that process goes on",
     remedy="mend the place, or run it in a thread: `await asyncio.to_thread(...)`",
-    well="no job blocks an event loop",
+    well="no event loop is blocked",
 )
 LEADER: Final = Check(
     name="leader",

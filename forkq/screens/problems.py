@@ -18,6 +18,7 @@ from ..wire.printable import printable
 from . import checks
 from .checks import Check
 from .facts import Facts, OverdueJobs
+from .processes import blocks_the_loop
 from .queue_acts import path_of
 from .texts import name
 
@@ -160,7 +161,7 @@ def _refused(facts: Facts) -> Problem | None:
 
 
 def _blocked(facts: Facts) -> Problem | None:
-    """The problem that jobs block the event loops of their processes, the longest one first."""
+    """The problem that event loops are blocked, the one first for which it lasts longest."""
     blocking = [(one.blocking, one) for one in facts.processes if one.blocking is not None]
     late = [each for each in blocking if facts.at - each[0].since > checks.BLOCKED.limit]
     if not late:
@@ -169,8 +170,7 @@ def _blocked(facts: Facts) -> Problem | None:
     more = f", and {_processes(len(late) - 1)} more" if len(late) > 1 else ""
     seconds, busy = facts.at - job.since, sum(one.busy for _, one in late)
     where = f"for {format_duration(seconds)}, in {printable(job.place)}"
-    what = f"job {name(job.job)} {name(job.jid)} blocks the event loop of {_who([process])}"
-    says = f"{what}{more}, {where}"
+    says = f"{blocks_the_loop(job)} of {_who([process])}{more}, {where}"
     return Problem(says, "/busy", urgent=False, jobs=busy, late=seconds, key=process.identity)
 
 

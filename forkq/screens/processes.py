@@ -11,6 +11,8 @@ import msgspec
 
 from .. import api
 from ..units import format_duration, format_share, format_size
+from ..wire.lease import Blocking
+from ..wire.printable import printable
 from .table import (
     BROWSER,
     COMMAND,
@@ -29,6 +31,7 @@ from .table import (
     note,
     tag,
 )
+from .texts import name
 
 _SILENT: Final = 30.0  # seconds without a heartbeat
 _DAYS: Final = 30  # for which deploys are looked up: few processes run for longer
@@ -91,6 +94,24 @@ def _last_before(moment: float, marks: Sequence[api.Deploy]) -> api.Deploy | Non
     return next((mark for mark in reversed(marks) if mark.at <= moment), None)
 
 
+def blocks_the_loop(found: Blocking) -> str:
+    """What blocks an event loop, in words."""
+    what = f"job {name(found.job)} {name(found.jid)}" if found.sequence else "a callback of no job"
+    return f"{what} blocks the event loop"
+
+
+def held_up(server: api.Server) -> list[str]:
+    """The sentences about the processes whose coroutines wait, since a callback of no job blocks
+    their event loop. A job that blocks one is named among the jobs that run."""
+    now, every = server.now(), api.processes(server)
+    blocked = ((one, one.blocking) for one in every if one.blocking and not one.blocking.sequence)
+    return [
+        f"{blocks_the_loop(found)} of process {process.pid} on {name(process.hostname)}, for "
+        f"{format_duration(now - found.since)}, in {printable(found.place)}"
+        for process, found in blocked
+    ]
+
+
 def capsules_and_pid(process: api.Process) -> str:
     """What a process is called on its host."""
     return f"{', '.join(process.capsules) or process.tag} {process.pid}"
@@ -102,7 +123,8 @@ def _process(line: ProcessLine) -> Cell:
     quiet = (tag("quiet", "warn"),) if process.quiet else ()
     silent = process.silent_for > _SILENT
     away = (tag(f"silent for {format_duration(process.silent_for)}", "bad"),) if silent else ()
-    return named, *quiet, *away
+    blocked = (tag("loop blocked", "bad"),) if process.blocking is not None else ()
+    return named, *quiet, *away, *blocked
 
 
 def _on_its_host(line: ProcessLine) -> Cell:

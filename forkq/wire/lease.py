@@ -32,7 +32,8 @@ class Progress:
 
 class Blocking(msgspec.Struct, frozen=True):
     """A job that blocks the event loop of its child: the ``sequence`` number of its lease, its
-    class and ``jid``, the ``place`` in the app's code, and ``since`` when (epoch seconds)."""
+    class and ``jid``, the ``place`` in the app's code, and ``since`` when (epoch seconds). A
+    callback of no job has the number 0, no class and no ``jid``."""
 
     sequence: int
     job: str

@@ -150,3 +150,15 @@ async def block_until(path: str) -> None:
     while not Path(path).exists():
         time.sleep(_SLICE)
     record("end")
+
+
+def _reads_until(path: str) -> None:
+    while not Path(path).exists():
+        time.sleep(_SLICE)
+
+
+@forkq.job(name="BlockLater")
+async def block_later(path: str) -> None:
+    """Has the loop call what blocks it until there is a file, and is no job's."""
+    record("begin")
+    asyncio.get_running_loop().call_soon(_reads_until, path)

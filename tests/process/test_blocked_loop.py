@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ kind = "{kind}"
 concurrency = 50
 """
 BLOCKS = "a job blocks the event loop: the other coroutines of this child wait"
+CALLBACK_BLOCKS = "a callback of no job blocks the event loop: the coroutines of this child wait"
 GOES_ON = "a job goes on after its TimeLimit"
 
 
@@ -90,6 +92,42 @@ def test_it_is_named_and_everything_but_its_loop_goes_on(
     wait_settled(redis)
     assert tree.stop() == 0
     assert journal.jids("end") >= {bad, other}
+
+
+def test_a_callback_of_no_job_is_told_to_people_and_ends_by_a_hard_limit(
+    start: Any, redis_server: Server, redis: Redis, journal: Journal, tmp_path: Path
+) -> None:
+    """It has no job that could fail in the place of the one that cannot end."""
+    door = tmp_path / "door"
+    waits = push(redis_server, "Gate", str(door), hard_timeout=11, retry=0)
+    others = push_many(redis_server, "Gate", [[str(door)]] * 3)
+    tree = start()
+    journal.wait("begin", [waits, *others])
+    push(redis_server, "BlockLater", str(tmp_path / "never"))
+    [line] = wait_events(tree, CALLBACK_BLOCKS, 1)
+    assert line["function"].startswith("_reads_until (")
+    at = ("--redis", redis_server.url)
+
+    def is_told() -> bool:
+        return "a callback of no job blocks the event loop" in tree.run("running", *at).stdout
+
+    wait_until(is_told, what="the sentence", every=0.2)
+    told = tree.run("running", *at).stdout.splitlines()[-1]
+    assert re.search(r"of process \d+ on .*, for [\d.]+ m?s, in _reads_until \(.*py:\d+\)$", told)
+    [identity] = (str(one, "utf-8") for one in identities(redis))
+    shown = tree.run("processes", "show", identity, *at).stdout
+    assert "a callback of no job blocks the event loop, in _reads_until (" in shown
+    said = "a callback of no job blocks the event loop of process"
+    wait_until(lambda: said in tree.run("doctor", *at).stdout, what="the doctor", every=0.3)
+    wait_until(lambda: redis.zcard("dead") == 1, what="the burial", deadline=30)
+    [dead] = payloads(redis, "dead")
+    assert dead["jid"] == waits
+    assert "the event loop was blocked by _reads_until (" in dead["error_message"]
+    door.touch()
+    wait_settled(redis)
+    assert journal.jids("end") >= set(others)
+    assert redis.zcard("retry") == 0
+    assert tree.stop() == 0
 
 
 def test_a_stop_ends_in_time_and_returns_all(

@@ -63,7 +63,7 @@ class Written(NamedTuple):
 class Record:
     """Written and removed by the heartbeat's thread. ``info`` is what ``describe`` says. Of a
     ``crowded`` child only the jobs that run for longest are shown; the count is that of all.
-    ``blocking`` says which job blocks the event loop."""
+    ``blocking`` says what blocks the event loop."""
 
     def __init__(
         self,

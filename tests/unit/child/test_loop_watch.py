@@ -13,6 +13,7 @@ import pytest
 
 from forkq.child.event_loop import EventLoop
 from forkq.child.loop_watch import TOO_LONG, Blocks, LoopWatch, Step, step_in
+from forkq.wire.lease import Blocking
 from tests.support.recorded_log import RecordedLog
 from tests.support.waiting import PATIENCE, wait_until
 from tests.unit.child.test_event_loop import Started, log, loop, run
@@ -35,7 +36,7 @@ def test_a_step_that_blocks_is_named_with_its_job_and_its_place(
 ) -> None:
     async def computes() -> None:
         blocks_until(lambda: lines(log))
-        blocking = loop.blocking
+        blocking = loop.blocks.now
         assert blocking is not None
         assert (blocking.sequence, blocking.job, blocking.jid) == (7, "Job", "m7")
         assert "test_loop_watch.py" in blocking.place or "waiting.py" in blocking.place
@@ -47,7 +48,7 @@ def test_a_step_that_blocks_is_named_with_its_job_and_its_place(
     assert line["seconds"] >= TOO_LONG
     assert "in computes" in line["stack"]
     assert "event_loop.py" not in line["stack"], "forkq's own calls are left out"
-    wait_until(lambda: loop.blocking is None, what="the end of the step")
+    wait_until(lambda: loop.blocks.now is None, what="the end of the step")
 
 
 def test_a_log_that_cannot_be_written_ends_no_watch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,17 +80,17 @@ def test_a_place_is_logged_once_a_minute_and_another_one_for_itself(
 ) -> None:
     async def one() -> None:
         end = time.monotonic() + PATIENCE
-        while loop.blocking is None and time.monotonic() < end:
+        while loop.blocks.now is None and time.monotonic() < end:
             time.sleep(0.001)
 
     async def other() -> None:
         end = time.monotonic() + PATIENCE
-        while loop.blocking is None and time.monotonic() < end:
+        while loop.blocks.now is None and time.monotonic() < end:
             time.sleep(0.001)
 
     for job in (one, one, other, one):
         assert run(loop, job).error is None
-        wait_until(lambda: loop.blocking is None, what="the end of the step")
+        wait_until(lambda: loop.blocks.now is None, what="the end of the step")
     assert [line["stack"].rsplit(" in ", 1)[1].split()[0] for line in lines(log)] == [
         "one",
         "other",
@@ -177,12 +178,18 @@ def test_only_what_others_have_blocked_since_then_has_kept_a_job() -> None:
 CALLBACK = "a callback of no job blocks the event loop: the coroutines of this child wait"
 
 
-def reads_the_feed(log: RecordedLog) -> None:
+def reads_the_feed(loop: EventLoop, log: RecordedLog) -> None:
     blocks_until(lambda: CALLBACK in log.events())
+    now = loop.blocks.now
+    assert now is not None
+    seen.append(now)
 
 
-async def polls_the_feed(log: RecordedLog) -> None:
-    reads_the_feed(log)
+async def polls_the_feed(loop: EventLoop, log: RecordedLog) -> None:
+    reads_the_feed(loop, log)
+
+
+seen: list[Blocking] = []
 
 
 @pytest.mark.parametrize("kind", ["a callback", "a task"])
@@ -199,9 +206,9 @@ def test_a_callback_that_belongs_to_no_job_is_named_by_its_function(
     async def hook() -> None:
         running = asyncio.get_running_loop()
         if kind == "a task":
-            left.append(asyncio.create_task(polls_the_feed(log)))
+            left.append(asyncio.create_task(polls_the_feed(loop, log)))
         else:
-            running.call_soon(reads_the_feed, log)
+            running.call_soon(reads_the_feed, loop, log)
 
     job = Started(loop, waits)
     loop.run(hook)
@@ -214,6 +221,27 @@ def test_a_callback_that_belongs_to_no_job_is_named_by_its_function(
     assert "in reads_the_feed" in values["stack"]
     assert "jid" not in values
     assert lines(log) == []
+    place = seen.pop()
+    assert (place.sequence, place.job, place.jid) == (0, "", "")
+    assert place.place == values["function"]
+    assert abs(time.time() - place.since) >= TOO_LONG
+    wait_until(lambda: loop.blocks.now is None, what="the end of the callback")
+    assert loop.blocks.kept(7, 0.0) >= TOO_LONG, "so long the job could not go on"
+
+
+def test_what_blocks_for_a_second_is_told_at_once_and_so_is_its_end() -> None:
+    """A heartbeat follows: people see it before the next one would be due."""
+    blocks, news = Blocks(), list[float]()
+    step = Step(7, 10.0)
+    for now in (10.3, 10.9, 11.1, 11.9):
+        blocks.on_news = lambda at=now: news.append(at)  # type: ignore[misc]
+        blocks.see(step, "Job", "m7", "f (a.py:1)", now)
+    assert news == [11.1]
+    blocks.end(12.0)
+    assert (news, blocks.now, blocks.step) == ([11.1, 11.9], None, None)
+    blocks.see(Step(8, 13.0), "Job", "m8", "f (a.py:1)", 13.5)
+    blocks.end(13.6)
+    assert len(news) == 2, "it was short"
 
 
 def test_it_sleeps_while_no_job_runs(loop: EventLoop) -> None:
@@ -222,4 +250,4 @@ def test_it_sleeps_while_no_job_runs(loop: EventLoop) -> None:
     run(loop, nothing)
     wait_until(lambda: not loop._has_jobs.is_set(), what="the watch asleep")
     run(loop, nothing)
-    assert loop.blocking is None
+    assert loop.blocks.now is None

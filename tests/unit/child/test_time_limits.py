@@ -16,7 +16,7 @@ from forkq.child.interrupt import InterruptRegion
 from forkq.child.job_run import JobRun
 from forkq.child.loop_watch import Step
 from forkq.child.time_limits import TimeLimits
-from forkq.runtime.deadlines import DeadlineTable, next_deadline
+from forkq.runtime.deadlines import DeadlineTable, next_deadline, overdue
 from forkq.runtime.stack_dump import TaskStack
 from forkq.wire.lease import UnitOfWork
 from tests.support.recorded_log import RecordedLog
@@ -59,6 +59,10 @@ class Coroutine:
         self.limits.wait(60.0)
         self.limits.enforce()
         return self
+
+    def blocks(self, begin: float, end: float) -> None:
+        """A callback of no job has blocked the loop since then, and is seen at that time."""
+        self.loop.blocks.see(Step(0, BEGAN + begin), "", "", "poll (feed.py:7)", BEGAN + end)
 
     def blocked(self, sequence: int, begin: float, end: float) -> None:
         """A step of that job has blocked the loop, from and to so many seconds after the begin."""
@@ -112,3 +116,33 @@ def test_the_master_reads_the_later_time_of_a_hard_limit(
     assert one.log.events() == []
     one.at(8.1)
     assert one.log.events() == ["a job goes on beyond its hard_timeout"]
+
+
+def test_a_limit_does_not_count_the_time_in_which_a_callback_of_no_job_blocked_the_loop(
+    monkeypatch: pytest.MonkeyPatch, file: BinaryIO
+) -> None:
+    one = Coroutine(monkeypatch, file, timeout=5)
+    one.blocks(1.0, 4.0)
+    one.loop.blocks.end(BEGAN + 4.0)
+    assert one.at(5.1).ended == []
+    assert one.at(8.1).ended == ["time_limit"]
+
+
+def test_a_callback_that_blocks_for_ever_ends_the_child_by_the_hard_limit_of_a_job_that_waits(
+    monkeypatch: pytest.MonkeyPatch, file: BinaryIO
+) -> None:
+    """Nothing else can end it: it belongs to no job that could fail in its place."""
+    one = Coroutine(monkeypatch, file, hard_timeout=20)
+    one.blocks(16.0, 19.0)
+    one.at(20.1)
+    assert (one.log.events(), overdue(file.fileno(), BEGAN + 20.1)) == ([], [])
+    one.blocks(16.0, 22.9)
+    one.at(23.0)
+    [(_, event, values)] = one.log.lines
+    assert (
+        event == "a job cannot end by its hard_timeout: a callback of no job blocks the event loop"
+    )
+    assert values["function"] == "poll (feed.py:7)"
+    [told] = overdue(file.fileno(), BEGAN + 23.1)
+    assert (told.sequence, told.blocks, told.keeps_other) == (7, True, False)
+    assert told.calls.endswith("the event loop was blocked by poll (feed.py:7)")
