@@ -161,7 +161,7 @@ class Clock:
             self._shared_task("doubted locks", DoubtedLocks(*shared), keys.doubted),
             ScheduledTask("batches that stand still", standing, (keys.batches,), self._redis),
             self._shared_task("notes for other shards", notes, keys.notes),
-            self._shared_task("signals", SignalledJobs(keys, connection), keys.signalled),
+            self._shared_task("signals", SignalledJobs(*shared), keys.signalled),
             self._shared_task("results", EndedResults(keys, connection), keys.results_ended),
             self._shared_task("flows", UnfinishedFlows(keys, connection), keys.flows_unfinished),
         )

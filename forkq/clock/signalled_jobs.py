@@ -6,27 +6,44 @@ Who sends a signal does not know the keys of the jobs that wait for it. So it no
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import nsmallest
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ..features.steps.parts import is_for_one
 from ..store.connection import DamagedKey, RedisConnection
 from ..store.scripts import SIGNAL_WAKE
 from ..store.steps import checked
 from ..wire.keys import Keys
 from .tracking import tracked
 
-# How many jobs one call wakes, and of how many one reads.
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+# How many waiting jobs are read, and woken, in one step.
 _PAGE: Final = 100
-_READ: Final = 500
+_BEGIN: Final = b"0"
+
+
+class _SignalScan(NamedTuple):
+    """How far a signal was given to the jobs that wait for its event: ``cursor`` is that of HSCAN.
+    ``signal``: as it was when the first jobs were read."""
+
+    event: bytes
+    signal: bytes
+    cursor: bytes = _BEGIN
 
 
 class SignalledJobs:
-    """Gives signals to the jobs that wait for them."""
+    """Gives signals to the jobs that wait for them: a page of jobs in each step, so that however
+    many wait for one event, the clock's other work goes on."""
 
-    def __init__(self, keys: Keys, connection: RedisConnection) -> None:
+    def __init__(self, keys: Keys, connection: RedisConnection, log: FilteringBoundLogger) -> None:
         self._keys = keys
         self._connection = connection
+        self._log = log
         self._events: list[bytes] = []
+        self._scan: _SignalScan | None = None
         self._watch = False
 
     def load(self, watch: bool) -> None:
@@ -37,39 +54,69 @@ class SignalledJobs:
 
     def next_due(self) -> float | None:
         """At once, if one has come."""
-        return 0.0 if self._events else None
+        return 0.0 if self._events or self._scan else None
 
     def work(self) -> None:
-        """Gives the signal of one event to the jobs that wait for it, the oldest first. Raises
-        DamagedKey for an event that is none, once: the other events do not wait for it."""
-        event = self._events[0]
+        """Gives the signal of one event to a page of the jobs that wait for it. Raises DamagedKey
+        for an event that is none, once: the other events do not wait for it."""
+        scan, self._scan = self._scan, None  # after an error it begins anew
+        event = scan.event if scan else self._events[0]
         try:
-            self._give(event.decode("utf-8", "surrogateescape"))
+            self._scan = self._give(scan or self._begin(event))
         except DamagedKey:
             self._connection.call("SREM", self._keys.signalled, event)
             raise
         self.load(self._watch)  # the server does not report this clock's own change
 
-    def _give(self, name: str) -> None:
-        signal = self._connection.call("HGET", self._keys.event(name), "") or b""
-        waiting = [jid for _, jid in sorted(self._waiting(self._keys.event(name)))]
-        for begin in range(0, max(1, len(waiting)), _PAGE):
-            is_last = begin + _PAGE >= len(waiting)
-            self._wake(waiting[begin : begin + _PAGE], name, signal, int(is_last))
+    def _begin(self, event: bytes) -> _SignalScan:
+        signal = self._connection.call("HGET", self._keys.event(_text(event)), "")
+        return _SignalScan(event, signal or b"")
 
-    def _wake(self, jids: Sequence[bytes], *how: Any) -> None:
-        """Gives the signal to these jobs; ``how``: name, signal, and whether they are the last."""
-        keys = self._keys
-        steps = (keys.steps(jid.decode("utf-8", "surrogateescape")) for jid in jids)
-        names = (keys.event(how[0]), keys.signalled, keys.schedule, *steps)
-        self._connection.script(SIGNAL_WAKE, names, (*how, *jids))
+    def _give(self, scan: _SignalScan) -> _SignalScan | None:
+        """Gives it to some jobs. Returns where to go on; None if all have had their turn."""
+        if is_for_one(scan.signal):
+            oldest = [jid for _, jid in nsmallest(_PAGE, self._all_waiting(scan))]
+            self._wake(oldest, scan, is_last=len(oldest) < _PAGE)
+            return None
+        cursor, found = self._read(scan)
+        jids = [jid for _, jid in self._waiting(scan, found)]
+        self._wake(jids, scan, is_last=cursor == _BEGIN)
+        return None if cursor == _BEGIN else scan._replace(cursor=cursor)
 
-    def _waiting(self, event: str) -> Iterator[tuple[float, bytes]]:
-        """Since when each job waits for the event, and its jid."""
-        jids = [jid for jid in self._connection.call("HKEYS", event) if jid]
-        for begin in range(0, len(jids), _READ):
-            page = jids[begin : begin + _READ]
-            found = self._connection.call("HMGET", event, *page)
-            for jid, waiter in zip(page, found, strict=True):
-                if waiter is not None:
-                    yield float(waiter.partition(b" ")[0]), jid
+    def _wake(self, jids: Sequence[bytes], scan: _SignalScan, *, is_last: bool) -> None:
+        """Gives the signal to these jobs."""
+        keys, event = self._keys, _text(scan.event)
+        steps = (keys.steps(_text(jid)) for jid in jids)
+        names = (keys.event(event), keys.signalled, keys.schedule, *steps)
+        self._connection.script(SIGNAL_WAKE, names, (event, scan.signal, int(is_last), *jids))
+
+    def _all_waiting(self, scan: _SignalScan) -> Iterator[tuple[float, bytes]]:
+        while True:
+            cursor, found = self._read(scan)
+            yield from self._waiting(scan, found)
+            if cursor == _BEGIN:
+                return
+            scan = scan._replace(cursor=cursor)
+
+    def _read(self, scan: _SignalScan) -> tuple[bytes, Mapping[bytes, bytes]]:
+        """Some jobs that wait for the event, and where to go on."""
+        name = self._keys.event(_text(scan.event))
+        cursor, flat = self._connection.call("HSCAN", name, scan.cursor, "COUNT", _PAGE)
+        return cursor, dict(zip(flat[::2], flat[1::2], strict=True))
+
+    def _waiting(
+        self, scan: _SignalScan, found: Mapping[bytes, bytes]
+    ) -> Iterator[tuple[float, bytes]]:
+        """Since when each of these jobs waits, and its jid. Logs those of which another program has
+        written what forkq cannot read: the script leaves them to their time-out."""
+        for jid, waiter in found.items():
+            since = waiter.partition(b" ")[0]
+            if jid and since.replace(b".", b"", 1).isdigit():
+                yield float(since), jid
+            elif jid:
+                where = {"signal": _text(scan.event), "jid": _text(jid)}
+                self._log.error("a job cannot get its signal: it goes on at its time-out", **where)
+
+
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "surrogateescape")

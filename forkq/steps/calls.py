@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -15,6 +16,22 @@ from .run import StepsOfRun, current_key, inside, steps_here
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def _with_timeout(call: Callable[P, T]) -> Callable[P, T]:
+    """The call of a wait, which raises InvalidJob where Python would say what is missing, and not
+    why."""
+
+    @functools.wraps(call)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> T:
+        if "timeout" not in kwargs:
+            raise InvalidJob(
+                f"forkq.{call.__name__} takes a time-out, since a job that waits for ever is found "
+                "by no one: timeout=3 * 86_400 are three days, and it returns None after them"
+            )
+        return call(*args, **kwargs)
+
+    return checked
 
 
 class StepCall:
@@ -93,6 +110,7 @@ async def asleep(name: str, delay: float | timedelta) -> None:
     steps.sleep(name, _seconds("asleep", delay))
 
 
+@_with_timeout
 def wait_for(
     event: str, *, key: str | int | None = None, timeout: float | timedelta, name: str = ""
 ) -> Signal | None:
@@ -110,6 +128,7 @@ def wait_for(
     return _ended(steps, found, ended)
 
 
+@_with_timeout
 async def await_for(
     event: str, *, key: str | int | None = None, timeout: float | timedelta, name: str = ""
 ) -> Signal | None:

@@ -25,7 +25,7 @@ _OF_API: Final = "lpos k v,unlink k,zcount k 0 0,zrank k m,zscore k m"
 # only commands and the API use them.
 _COMMANDS: Final = (
     "bitfield k get u8 0,del k,evalsha 0 0,exists k,expire k 1,get k,getex k,hdel k f,hexists k f,"
-    "hget k f,hgetall k,hincrby k f 1,hkeys k,hlen k,hmget k f,hset k f v,hvals k,incr k,"
+    "hget k f,hgetall k,hincrby k f 1,hkeys k,hlen k,hmget k f,hscan k 0,hset k f v,hvals k,incr k,"
     "incrby k 1,info,lindex k 0,llen k,lpop k,lpush k v,lrange k 0 0,lrem k 0 v,lset k 0 v,"
     "ltrim k 0 0,mget k,pexpire k 1,ping,pttl k,rpop k,rpush k v,sadd k m,script load s,set k v,"
     "smembers k,smismember k m,srem k m,time,type k,xadd k * f v,xdel k 0-1,xlen k,xrange k - +,"

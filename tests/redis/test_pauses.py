@@ -33,6 +33,7 @@ from forkq.wire.lease import UnitOfWork
 from forkq.wire.payload import dumps, loads
 from forkq.wire.times import now
 from tests.redis.in_process_child import IDENTITY, InProcessChild
+from tests.support.recorded_log import RecordedLog
 from tests.support.server import Server
 from tests.support.waiting import wait_until
 
@@ -144,9 +145,10 @@ def let_pass(redis: Redis, connection: RedisConnection, name: str, jid: str = "m
     move_due(connection)
 
 
-def wake(connection: RedisConnection) -> None:
+def wake(connection: RedisConnection, log: Any = None) -> None:
     """What the leader does after a signal."""
-    leader = SignalledJobs(KEYS, connection)
+    log = log or RecordedLog()
+    leader = SignalledJobs(KEYS, connection, log)
     leader.load(watch=False)
     while leader.next_due() is not None:
         leader.work()
@@ -377,19 +379,39 @@ def test_a_child_that_is_killed_once_it_has_asked_to_sleep(
     assert contents(redis) == after
 
 
+@pytest.mark.parametrize("for_one", [False, True])
 def test_many_jobs_wait_for_one_signal(
-    client: Any, redis: Redis, connection: RedisConnection, monkeypatch: pytest.MonkeyPatch
+    client: Any,
+    redis: Redis,
+    connection: RedisConnection,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    for_one: bool,
 ) -> None:
+    """No step of the leader reads all of them; one that was damaged keeps no other one from it."""
     monkeypatch.setattr(signalled_jobs, "_PAGE", 7)
-    monkeypatch.setattr(signalled_jobs, "_READ", 10)
+    redis.hset(EVENT, mapping={"damaged": "x", "odd": "1.5 -1 3 abc", "nan": "nan 9 1 x"})
     for number in range(50):
         call = sleep_of(redis, f"m{number}")
         connection.script(call.script, call.keys, call.arguments)
-    forkq.signal("approved", key=7)
-    wake(connection)
-    assert redis.llen(QUEUE) == 50
-    assert redis.hkeys(EVENT) == [b""]
-    assert not redis.exists(KEYS.signalled, "schedule")
+    forkq.signal("approved", key=7, for_one=for_one)
+    largest, read = 0, SignalledJobs._read
+
+    def measured(leader: SignalledJobs, scan: Any) -> Any:
+        nonlocal largest
+        cursor, found = read(leader, scan)
+        largest = max(largest, len(found))
+        return cursor, found
+
+    monkeypatch.setattr(SignalledJobs, "_read", measured)
+    log = RecordedLog()
+    wake(connection, log)
+    assert redis.llen(QUEUE) == (1 if for_one else 50)
+    assert redis.hlen(EVENT) == (52 if for_one else 4)
+    assert largest < 30
+    assert redis.zcard("schedule") == (49 if for_one else 0)
+    assert not redis.exists(KEYS.signalled)
+    assert {"damaged", "nan"} <= {more["jid"] for _, _, more in log.lines}
 
 
 def test_a_new_signal_during_a_look_is_not_forgotten(
@@ -399,18 +421,18 @@ def test_a_new_signal_during_a_look_is_not_forgotten(
     call = sleep_of(redis, "m1")
     connection.script(call.script, call.keys, call.arguments)
     forkq.signal("approved", key=7, data="old", for_one=True)
-    waiting = SignalledJobs._waiting
+    reading = SignalledJobs._read
 
-    def meanwhile(leader: SignalledJobs, event: str) -> Any:
-        found = list(waiting(leader, event))
-        monkeypatch.setattr(SignalledJobs, "_waiting", waiting)
+    def meanwhile(leader: SignalledJobs, scan: Any) -> Any:
+        found = reading(leader, scan)
+        monkeypatch.setattr(SignalledJobs, "_read", reading)
         redis.hdel(EVENT, "")
         call = sleep_of(redis, "m2")
         connection.script(call.script, call.keys, call.arguments)
         forkq.signal("approved", key=7, data="new")
-        return iter(found)
+        return found
 
-    monkeypatch.setattr(SignalledJobs, "_waiting", meanwhile)
+    monkeypatch.setattr(SignalledJobs, "_read", meanwhile)
     wake(connection)
     assert redis.llen(QUEUE) == 2
     assert not redis.exists(KEYS.signalled)
@@ -492,6 +514,8 @@ def test_what_is_no_wait_sleep_or_signal(client: Any, redis: Redis, run: Callabl
             raise fails.pop()
 
     assert "write `await forkq.await_for" in refused(in_loop)
+    wait_for: Any = forkq.wait_for
+    assert "forkq.wait_for takes a time-out" in refused(lambda: wait_for("approved"))
     assert "got the time -1" in refused(lambda: forkq.sleep("nap", -1))
     assert "without a colon" in refused(lambda: forkq.wait_for("a:b", timeout=5))
     assert "the key of the event" in refused(lambda: forkq.wait_for("a", key=odd, timeout=5))
@@ -500,6 +524,11 @@ def test_what_is_no_wait_sleep_or_signal(client: Any, redis: Redis, run: Callabl
     redis.hset(KEYS.steps("m1"), "nap", json.dumps({"until": now() - 5, "at": 1.5}))
     assert 'remembers "nap" as one of forkq.sleep' in refused(kinds)
     redis.delete(KEYS.steps("m1"))
+    set_of_data: Any = {1, 2}
+    with pytest.raises(forkq.InvalidJob, match=r"data is a set.*; send a sorted list"):
+        forkq.signal("approved", key=7, data=set_of_data)
+    with pytest.raises(forkq.InvalidJob, match=r"has 300,002 bytes.*most is 65,536: send an id"):
+        forkq.signal("approved", key=7, data="x" * 300_000)
     odd_keywords: Any = ({"ttl": 0}, {"ttl": "1"}, {"data": object()}, {"data": "x" * 70_000})
     for odd in odd_keywords:
         with pytest.raises(forkq.ForkqError):

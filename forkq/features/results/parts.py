@@ -133,7 +133,7 @@ def waits_for(delay: float = 0.0) -> int:
 def returned(value: Any) -> dict[str, Any]:
     """What is kept of the value that a job has returned: the value as JSON, or why it cannot be
     kept."""
-    problem = _problem_of(value)
+    problem = problem_of(value)
     if problem is not None:
         return {"error": Failure("not JSON", problem)}
     text = encode(value)
@@ -143,18 +143,18 @@ def returned(value: Any) -> dict[str, Any]:
     return {"value": msgspec.Raw(text)}
 
 
-def _problem_of(value: Any) -> str | None:
+def problem_of(value: Any, name: str = "the value", verb: str = "return") -> str | None:
     """Why ``value`` cannot be kept; None if it can be, as far as its types say. A tuple becomes a
-    list, as everywhere in JSON."""
+    list, as everywhere in JSON. ``name``: what it is called; ``verb``: what gives it to forkq."""
     try:
-        found = first_foreign_value(value, "the value", lists=(list, tuple))
+        found = first_foreign_value(value, name, lists=(list, tuple))
         if found is None:
             encode(value)
-        return found and found.replace("; pass ", "; return ")
+        return found and found.replace("; pass ", f"; {verb} ").replace("; return ", f"; {verb} ")
     except RecursionError:
-        return "the value is nested too deeply, or contains itself; return a flatter one"
+        return f"{name} is nested too deeply, or contains itself; {verb} a flatter one"
     except Exception as error:  # noqa: BLE001 - a key's repr is the app's: its job is done
-        return f"the value cannot be written as JSON ({type(error).__name__}: {error})"
+        return f"{name} cannot be written as JSON ({type(error).__name__}: {error})"
 
 
 def effects(

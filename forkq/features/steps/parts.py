@@ -17,7 +17,7 @@ from ...wire.payload import encode
 from ...wire.times import now
 from ..effects import NONE, Effect
 from ..iterable.parts import Fate
-from ..results.parts import returned
+from ..results.parts import problem_of, returned
 
 STEPS: Final = "steps"
 WAITS: Final = "waits"
@@ -138,16 +138,20 @@ def event_of(event: object, key: object) -> str:
 
 def data_of(event: str, data: Any) -> bytes:
     """The data of a signal as JSON. Raises InvalidJob for what is none, or too large."""
-    kept = returned(data)
-    if "error" in kept:
-        raise InvalidJob(f"the data of the signal {shown(event)}: {kept['error'].message}")
-    text = encode(kept["value"])
+    if problem := problem_of(data, "data", "send"):
+        raise InvalidJob(f"the signal {shown(event)}: {problem}")
+    text = encode(data)
     if len(text) > MOST_DATA:
         raise InvalidJob(
             f"the data of the signal {shown(event)} has {len(text):,} bytes of JSON, and the most "
             f"is {MOST_DATA:,}: send an id, and load the rest in the job"
         )
     return text
+
+
+def is_for_one(signal: bytes) -> bool:
+    """Whether one job only gets a signal, as its event has it (store/scripts/signal.lua)."""
+    return signal.split(b" ", 3)[2:3] == [b"1"]
 
 
 def key_of(jid: str, name: str) -> str:

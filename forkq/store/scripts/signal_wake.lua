@@ -15,11 +15,12 @@ local raw, woken = redis.call('HGET', KEYS[1], ''), 0
 local signal, now = signal_in(raw), now_in_seconds()
 redis.call('SREM', KEYS[2], '')
 
--- What waits: since when, until when, at which step, and its entry in the schedule.
+-- What waits: since when, until when, at which step, and its entry in the schedule; nothing for what another program
+-- has written.
 local function waiter_of(jid)
-  local text = redis.call('HGET', KEYS[1], jid)
-  if not text then return nil end
-  local since, till, length, rest = text:match('^(%S+) (%S+) (%d+) (.*)$')
+  local text = redis.call('HGET', KEYS[1], jid) or ''
+  local since, till, length, rest = text:match('^(%d+%.?%d*) (%d+%.?%d*) (%d+) (.*)$')
+  if not since then return nil end
   return { since = since, till = till, step = rest:sub(1, length), entry = rest:sub(length + 1) }
 end
 
