@@ -238,8 +238,10 @@ def value_of(jid: str, found: Result) -> Any:
     if error is None:
         return found.value
     if found.outcome == "done":
-        kind = ResultTooLarge if error.name == TOO_LARGE else ResultNotKept
-        raise kind(f"{job} is done, and its result was not kept: {error.message}")
+        text = f"{job} is done, and its result was not kept: {error.message}"
+        if error.name == TOO_LARGE:
+            raise ResultTooLarge(f"{text}; keep such a value elsewhere, and return where it is")
+        raise ResultNotKept(text)
     said = with_message(error.name, error.message) if error.name else error.message
     failed = _KINDS.get(found.outcome, JobFailed)
     raise failed(

@@ -275,7 +275,11 @@ def test_a_job_waits_through_a_retry(child: InProcessChild, redis: Redis) -> Non
 @pytest.mark.parametrize(
     ("value", "kind", "said"),
     [
-        ("x" * (MOST + 1), forkq.ResultTooLarge, "bytes of JSON, and the most is 262,144"),
+        (
+            "x" * (MOST + 1),
+            forkq.ResultTooLarge,
+            "262,144; keep such a value elsewhere, and return wh",
+        ),
         ("é" * 150_000, forkq.ResultTooLarge, "300,002 bytes"),
         (datetime.now(timezone.utc), forkq.ResultNotKept, "return .isoformat()"),
         ({1: 2}, forkq.ResultNotKept, "key 1"),
