@@ -20,7 +20,7 @@ from ..wire.marks import KEY, needs_in
 from ..wire.payload import DEFAULT_QUEUE
 from ..wire.prepared import PreparedJob
 from .block import block, joins
-from .callbacks import await_results, checked, checked_name, checked_ways, made_fields
+from .callbacks import NOT_GIVEN, await_results, checked, checked_name, checked_ways, made_fields
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -52,9 +52,9 @@ class Batch:
         self,
         name: str = "",
         *,
-        on_success: PreparedJob | None = None,
-        on_finish: PreparedJob | None = None,
-        on_death: PreparedJob | None = None,
+        on_success: PreparedJob = NOT_GIVEN,
+        on_finish: PreparedJob = NOT_GIVEN,
+        on_death: PreparedJob = NOT_GIVEN,
         ignore: Sequence[str] = (),
     ) -> None:
         self.bid = new_bid()

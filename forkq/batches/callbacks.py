@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ..client import Client
     from ..store.route import EncodedJob
 
+# The default of a callback. None is none: a job that is called, instead of prepared, returns that.
+NOT_GIVEN: Final[Any] = object()
 # What switches these options off.
 _OFF: Final[Mapping[str, object]] = {
     "expires_in": 0,
@@ -32,8 +34,13 @@ _OFF: Final[Mapping[str, object]] = {
 
 def checked(event: str, given: object) -> PreparedJob | None:
     """The callback of an event. Raises InvalidJob for what can be none."""
-    if given is None:
+    if given is NOT_GIVEN:
         return None
+    if given is None:
+        raise InvalidJob(
+            f"on_{event} is None, as from a job that is called, which runs at once: write "
+            f"on_{event}=report.s(7), or leave it out"
+        )
     if not isinstance(given, PreparedJob):
         raise InvalidJob(f"on_{event} takes a job with its arguments, as in on_{event}=report.s(7)")
     refused = ("expires_in", "unique_for", "debounce", "throttle")

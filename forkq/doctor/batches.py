@@ -28,27 +28,37 @@ def batches(server: ExaminedServer) -> Finding:
         ("XRANGE", keys.notes, "-", "+", "COUNT", 1),
     )
     names, notes = checked(pipeline(asked))
-    found = pipeline([("HMGET", name, "state", "pushed_at") for name in names]) if names else []
+    found = (
+        pipeline([("HMGET", name, "state", "pushed_at", "flow") for name in names]) if names else []
+    )
     states = [each for each in found if type(each) is list]
     waits = [*_of_states(states), *_of_notes([number for number, _ in notes])]
     if not waits:
         looked = plural(len(states), "batch", "batches")
         return Finding("ok", "batches", f"{looked}: none waits for a person")
     remedy = (
-        "`forkq batches` shows them, and `forkq batches seal` or `cancel` ends one; a note waits "
-        "for a leader here, or for its shard"
+        "`forkq batches` shows them, and `forkq batches seal` or `cancel` ends one, `forkq flows "
+        "cancel` a flow; a note waits for a leader here, or for its shard"
     )
     return Finding("warn", "batches", "; ".join(waits), "their callbacks do not come", remedy)
 
 
 def _of_states(states: Sequence[Sequence[bytes | None]]) -> Iterator[str]:
-    broken = sum(state == b"broken" for state, _ in states)
-    silent = sum(state == b"open" and now() - float(at or 0) > _SILENT for state, at in states)
+    open_ones = [
+        is_flow
+        for state, at, is_flow in states
+        if state == b"open" and now() - float(at or 0) > _SILENT
+    ]
+    broken = sum(state == b"broken" for state, _, _ in states)
+    unpushed = sum(map(bool, open_ones))
+    silent = len(open_ones) - unpushed
     if broken:
         yield f"the block of {plural(broken, 'batch', 'batches')} has raised an error"
     if silent:
-        open_ones = plural(silent, "batch is", "batches are")
-        yield f"{open_ones} open, and got no member for an hour"
+        batches_are = plural(silent, "batch is", "batches are")
+        yield f"{batches_are} open, and got no member for an hour"
+    if unpushed:
+        yield f"the push of {plural(unpushed, 'flow')} has not come to its end, so no step starts"
 
 
 def _of_notes(numbers: Sequence[bytes]) -> Iterator[str]:

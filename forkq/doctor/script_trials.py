@@ -327,7 +327,7 @@ class _Story:
         yield Trial(Call(scripts.EFFECTS_ALONE, [ends, *names], [ended]), 1)
         yield Trial(("ZREM", keys.schedule, _FIRST, _SECOND), 1)
         yield Trial(("HGET", names[-2], "end:0"), b"end")
-        grafts = Call(scripts.FLOW_GRAFT, names, [1, 1, 9, "c", _THIRD, 1, "a", "w"])
+        grafts = Call(scripts.FLOW_GRAFT, names, [1, 1, 9, "add", "c", _THIRD, 1, "a", "w"])
         yield Trial(grafts, 1)
         yield Trial(("ZREM", keys.schedule, _THIRD), 1)
         yield Trial(Call(scripts.FLOW_CHANGE, names, [1, "cancel"]), [b"cancelled", 0])

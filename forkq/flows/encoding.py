@@ -71,6 +71,17 @@ def grafted(client: Client, graph: Graph, home: Home) -> list[EncodedStep]:
     return found
 
 
+def names_only(steps: Sequence[EncodedStep]) -> list[tuple[Any, ...]]:
+    """What flow_graft.lua is told of steps that are not added yet: the names of all, and behind the
+    first one those that they come after, and that are none of them."""
+    names = {each.arguments[0] for each in steps}
+    before = dict.fromkeys(name for each in steps for name in each.arguments[3::2])
+    others = [name for name in before if name not in names]
+    edges = [text for name in others for text in (name, LETTERS["wait"])]
+    first, *rest = ((each.arguments[0], "") for each in steps)
+    return [(*first, len(others), *edges), *((*each, 0) for each in rest)]
+
+
 def firsts(graph: Graph) -> str:
     """The steps that nothing is before, as flow.lua has them."""
     steps = enumerate(graph.steps.values())

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import warnings
 from asyncio import _get_running_loop
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from ..batches.batch import run_again, waits_for_commit
 from ..batches.block import block
-from ..batches.callbacks import await_results, checked, checked_ways, made_fields
+from ..batches.callbacks import NOT_GIVEN, await_results, checked, checked_ways, made_fields
 from ..client import transactions
 from ..current_job import job_for
 from ..default_client import adefault, default
 from ..errors import (
+    BatchFinished,
     BlockingPushWarning,
     ForkqError,
     InvalidJob,
@@ -29,7 +30,7 @@ from ..wire.marks import KEY, needs_in
 from ..wire.payload import DEFAULT_QUEUE
 from ..wire.prepared import PreparedJob, StepResult, Steps
 from .changes import cancel_flow
-from .encoding import EncodedStep, Home, encoded, firsts, grafted, pages
+from .encoding import EncodedStep, Home, encoded, firsts, grafted, names_only, pages
 from .graph import Graph, edges_of
 from .waiting import astep_result, refuse_deadlock, step_result
 
@@ -57,9 +58,9 @@ class Flow:
         name: str = "",
         steps: Steps | None = None,
         *,
-        on_success: PreparedJob | None = None,
-        on_finish: PreparedJob | None = None,
-        on_death: PreparedJob | None = None,
+        on_success: PreparedJob = NOT_GIVEN,
+        on_finish: PreparedJob = NOT_GIVEN,
+        on_death: PreparedJob = NOT_GIVEN,
         ignore: Sequence[str] = (),
     ) -> None:
         if not isinstance(name, str):
@@ -222,25 +223,33 @@ class Flow:
             self._run(total, first, page)
 
     def _graft(self) -> None:
-        """Adds steps to the flow, some hundred at a time. Raises InvalidJob for a name that is not
-        there, or that another step has added."""
-        assert self._server is not None
-        keys = self._server.keys.of_flow(self.bid, self._above)
-        for page in pages([*self._pushed.values()]):
-            told = chain.from_iterable(each.arguments for each in page)
-            arguments = (1 + len(self._above), self._by, MOST, *told)
-            said = run_again(self._server, FLOW_GRAFT, keys, arguments)
-            if said != 1:
-                raise _not_added(*(text.decode("utf-8", "replace") for text in said))
+        """Adds steps to the flow, some hundred at a time. Raises InvalidJob, and adds none, for a
+        name that is not there, or that another step has added, and for more steps than a flow may
+        have."""
+        parts = [*pages([*self._pushed.values()])]
+        if len(parts) > 1:
+            self._send_grafts("look", names_only([*self._pushed.values()]))
+        for part in parts:
+            self._send_grafts("add", [each.arguments for each in part])
         self._graph, self._pushed = Graph(), {}
 
+    def _send_grafts(self, what: str, steps: Iterable[Sequence[Any]]) -> None:
+        assert self._server is not None
+        keys = self._server.keys.of_flow(self.bid, self._above)
+        arguments = (1 + len(self._above), self._by, MOST, what, *chain.from_iterable(steps))
+        said = run_again(self._server, FLOW_GRAFT, keys, arguments)
+        if said != 1:
+            raise _not_added(*(text.decode("utf-8", "replace") for text in said))
+
     def _run(self, total: int | str, first: str, page: Sequence[EncodedStep]) -> None:
-        """Sends one part; each may be sent again after a lost reply. Raises ServerUnavailable."""
+        """Sends one part; each may be sent again after a lost reply. Raises ServerUnavailable, and
+        BatchFinished for a flow that was cancelled meanwhile."""
         assert self._server is not None
         keys = self._server.keys.of_flow(self.bid, self._above)
         head = (1 + len(self._above), self._via, total, first, len(self._fields), *self._fields)
         arguments = (*head, *chain.from_iterable(each.arguments for each in page))
-        run_again(self._server, FLOW_PUSH, keys, arguments)
+        if run_again(self._server, FLOW_PUSH, keys, arguments) == b"cancelled":
+            raise BatchFinished(f"{self!r} was cancelled: no step of it starts")
 
 
 def _warn_in_loop(instead: str) -> None:

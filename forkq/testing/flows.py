@@ -109,7 +109,7 @@ class FakeFlows:
 
     def graft(self, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
         """What flow_graft.lua does."""
-        _, by, _, *rest = arguments
+        _, by, most, what, *rest = arguments
         flow = self._flows[_bid_of(keys[0])]
         self.batches.refuse_if_closed(_bid_of(keys[0]), by)
         new = [*_grafts(rest)]
@@ -119,6 +119,11 @@ class FakeFlows:
                 return [b"unknown", odd[0].encode()]
             if name in flow.names and flow.by.get(flow.names[name]) != by:
                 return [b"double", name.encode()]
+        added = [name for name, _, _ in new if name not in flow.names]
+        if (room := most - len(flow.batch.members)) < len(added):
+            return [b"many", added[room].encode()]
+        if what == "look":
+            return 1
         for name, job, edges in new:
             flow.graft(by, name, job, edges)
         self._look_round(flow)

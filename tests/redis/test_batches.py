@@ -484,6 +484,9 @@ def test_what_is_no_prepared_job_is_no_callback(client: Any) -> None:
     job = report()
     with pytest.raises(forkq.InvalidJob, match=r"on_death=report\.s"):
         forkq.Batch(on_death=job)
+    for made in (forkq.Batch, forkq.Flow):  # a job that was called, and has returned nothing
+        with pytest.raises(forkq.InvalidJob, match=r"on_success is None.* on_success=report\.s"):
+            made(on_success=job("x"))
     with pytest.raises(forkq.InvalidJob, match="takes"):
         job.s()
 

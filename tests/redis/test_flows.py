@@ -330,6 +330,41 @@ def test_nothing_starts_before_all_is_there(
     assert ends(redis, flow.bid, 6) == [0] * 6
 
 
+def test_a_flow_that_a_member_has_not_pushed_to_its_end_is_closed_by_a_person(
+    client: Any, redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process was killed between two parts, and its next run pushes another flow: the batch
+    waits for the first one until it is cancelled. Then that takes no further part."""
+    monkeypatch.setattr(encoding, "_AT_ONCE", 2)
+    job, flows = made("job"), list[forkq.Flow]()
+
+    @forkq.job(name="member", retry=3)
+    def member() -> None:
+        with forkq.Batch.current():
+            flow = forkq.Flow("", forkq.group(*(job.s(n) for n in range(3))))
+            flows.append(flow)
+            run, parts = flow._run, list[Any]()
+
+            def die_behind_the_first(*part: Any) -> None:
+                if len(flows) == 1 and parts:
+                    raise forkq.Snooze(0.001)
+                parts.append(part)
+                run(*part)
+
+            monkeypatch.setattr(flow, "_run", die_behind_the_first)
+            flow.push()
+
+    with forkq.Batch(on_finish=made("told").s("finish")) as batch:
+        member.perform_async()
+    work(redis, redis_server.url, until=lambda: len(flows) == 2 and state(flows[1].bid).done == 3)
+    assert (state(flows[0].bid).state, state(batch.bid).state) == ("open", "waiting")
+    api.Flow(flows[0].bid).cancel()
+    work(redis, redis_server.url, until=lambda: ("told", "finish") in ran)
+    assert len([one for one in ran if one[0] == "job"]) == 3
+    with pytest.raises(forkq.BatchFinished, match="was cancelled: no step of it starts"):
+        flows[0]._send_all()
+
+
 def test_a_lost_reply_pushes_nothing_twice(redis: Redis, redis_server: Server) -> None:
     """Once: the push sends it again. Twice: it raises, and the caller may push again."""
     proxy = Proxy(redis_server.port or 0)

@@ -11,6 +11,7 @@ from redis import Redis
 
 import forkq
 from forkq import api, default_client, registry
+from forkq.flows import encoding
 from forkq.sharded_client import ShardedClient
 from forkq.wire.keys import Keys
 from tests.redis import test_flows
@@ -328,4 +329,40 @@ def test_steps_that_are_added_by_added_steps_keep_what_they_come_after(
     flow.push()
     work(redis, redis_server.url, until=lambda: state(flow.bid).done == 9)
     assert ran[-1] == ("job", [[0], [1], [2], [3]])
+    assert state(flow.bid).state == "succeeded"
+
+
+def test_many_steps_are_added_all_or_none(
+    client: Any, redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the flow refuses is refused before the first of several parts is sent."""
+    monkeypatch.setattr(encoding, "_AT_ONCE", 2)
+    job, refusals = made("job"), list[str]()
+
+    def add(flow: forkq.Flow, last: str, after: str) -> None:
+        names = [flow.add(f"new-{n}", job.s(n), after=["grow"]) for n in range(4)]
+        flow.add(last, job.s(5), after=[after, *names])
+        flow.push()
+
+    @forkq.job(name="grow")
+    def grow() -> None:
+        for last, after, most in (("first", "grow", 9), ("x", "no", 9), ("x", "grow", 6)):
+            monkeypatch.setattr("forkq.flows.flow.MOST", most)
+            with pytest.raises(forkq.InvalidJob) as refused:
+                add(forkq.Flow.current(), last, after)
+            refusals.append(str(refused.value))
+        monkeypatch.setattr("forkq.flows.flow.MOST", 7)
+        add(forkq.Flow.current(), "last", "first")
+
+    flow = forkq.Flow()
+    flow.add("first", job.s("first"))
+    flow.add("grow", grow.s(), after=["first"])
+    flow.push()
+    work(redis, redis_server.url)
+    assert [text.partition(":")[0].partition(",")[0] for text in refusals] == [
+        "the flow has a step 'first' already",
+        "a step comes after 'no'",
+        "a flow has 6 steps at most",
+    ]
+    assert [one[1] for one in ran] == ["first", 0, 1, 2, 3, 5]
     assert state(flow.bid).state == "succeeded"

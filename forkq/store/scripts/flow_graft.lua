@@ -2,9 +2,9 @@
 --
 -- KEYS  as flow_push.lua
 -- ARGV  [1] how many batches there are in the chain   [2] the index of the step that adds them   [3] how many steps
---       a flow has at most   then per step, each behind those of this call that it comes after: its name, its payload
---       (as job:I has it, with a placeholder of its index), how many steps are before it, and of each of these its
---       name and the letter of the edge (flow.lua)
+--       a flow has at most   [4] what to do: 'add', or 'look': to say whether these would be refused   then per step,
+--       each behind those of this call that it comes after: its name, its payload (as job:I has it, with a placeholder
+--       of its index), how many steps are before it, and of each of these its name and the letter of the edge (flow.lua)
 -- Returns 1; or why nothing was added: 'double', 'unknown' or 'many', and the name of a step; or an error if the
 --         flow takes no steps from this one any more.
 --
@@ -32,7 +32,7 @@ end
 
 -- Looks at all steps. Returns why they are refused; nothing if they are not.
 local function look()
-  local i = 4
+  local i = 5
   while i <= #ARGV do
     local name, job, count = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2])
     local last, index = i + 2 + 2 * count, index_of(name)
@@ -71,7 +71,7 @@ local function add(name, job, first, last)
 end
 
 local refused = look()
-if refused then return refused end
+if refused or ARGV[4] == 'look' then return refused or 1 end
 redis.call('HDEL', place.hash, '')
 local told = { r = '', c = '' }
 for _, each in ipairs(added) do

@@ -103,3 +103,24 @@ def test_a_step_adds_steps_once() -> None:
         testing.drain()
         assert len(runs) == 2
         assert ran == [("job", 1), ("job", [1])]
+
+
+def test_a_flow_takes_no_more_steps_than_one_in_redis(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("forkq.flows.flow.MOST", 3)
+    with testing.fake():
+        job = made("job")
+
+        @forkq.job(name="grow", retry=0)
+        def grow(count: int) -> None:
+            flow = forkq.Flow.current()
+            for number in range(count):
+                flow.add(f"new-{number}", job.s(number))
+            flow.push()
+
+        forkq.Flow("", grow.s(2)).push()
+        testing.drain()
+        assert ran == [("job", 0), ("job", 1)]
+        forkq.Flow("", grow.s(3)).push()
+        with pytest.raises(AssertionError, match="3 steps at most: 'new-2' is one more"):
+            testing.drain()
+        assert len(ran) == 2
