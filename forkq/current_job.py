@@ -18,6 +18,8 @@ from .wire.times import now
 _LONGEST_NOTE: Final = 200
 _CEILING: Final = 1e18
 
+# How much of its work a job has done, and of how much; None: that is unknown.
+Place: TypeAlias = "tuple[float, float | None]"
 # Why forkq cancels the task of a job.
 Reason: TypeAlias = Literal["shutdown", "time_limit", "cancelled", "lease_lost"]
 
@@ -95,9 +97,38 @@ class CurrentJob:
             done, total = before if given is None else given, _number(total)
         if type(note) is not str or note:
             note = _text(note)
-        unit.progress = Progress(done, total, note, now())
+        known = unit.progress
+        walked = (None, 0.0) if known is None else (known.items, known.before)
+        unit.progress = Progress(done, total, note, now(), *walked)
         for tell in _listeners:
             tell()
+
+
+class _CountedProgress(Progress):
+    """The progress that forkq counts for an iterable job, until that reports its own."""
+
+    __slots__ = ()
+
+
+def note_items(view: CurrentJob, items: int, before: float, place: Place) -> None:
+    """Reports that an iterable job has done ``items``, and ran for ``before`` seconds before this
+    run. ``place`` is its progress, unless the job reports its own."""
+    if view._run is None:
+        return
+    unit = view._run.unit
+    known = unit.progress
+    if known is None or type(known) is _CountedProgress:
+        unit.progress = _CountedProgress(*place, "", now(), items, before)
+    else:
+        unit.progress = Progress(known.done, known.total, known.note, now(), items, before)
+    for tell in _listeners:
+        tell()
+
+
+def reported_place(view: CurrentJob) -> Place | None:
+    """The progress of a job as it was reported last; None if there is none."""
+    found = None if view._run is None else view._run.unit.progress
+    return None if found is None else (found.done, found.total)
 
 
 _listeners: tuple[Callable[[], None], ...] = ()  # the heartbeats of this child

@@ -16,6 +16,7 @@ import msgspec
 
 from .errors import InvalidJob, a_type, shown
 from .features.iterable.parts import written
+from .iteration import WorkSource
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -26,16 +27,30 @@ Item = TypeVar("Item")
 _PAGE: Final = 1000
 
 
-class Pairs(Generic[Item]):
-    """Pairs of an item and its cursor. ``total``: what the cursor is after the last item, for the
-    progress of the job; None if that is not known."""
+class Pairs(WorkSource, Generic[Item]):
+    """Pairs of an item and its cursor. For the progress of the job: ``total`` is what the cursor is
+    after the last item, ``count`` how many items there are from the beginning on; None if that is
+    not known."""
 
-    def __init__(self, pairs: Iterable[tuple[Item, Any]], total: int | None = None) -> None:
-        self.total = total
+    def __init__(
+        self,
+        pairs: Iterable[tuple[Item, Any]],
+        total: int | None = None,
+        *,
+        count: int | None = None,
+    ) -> None:
+        self.total, self.count = _number("total", total), _number("count", count)
         self._pairs = iter(pairs)
 
     def __iter__(self) -> Iterator[tuple[Item, Any]]:
         return self._pairs
+
+
+def _number(name: str, given: int | None) -> int | None:
+    """Raises InvalidJob for what is no number of items."""
+    if given is None or (type(given) is int and given >= 0):
+        return given
+    raise InvalidJob(f"{name}={shown(given)} is no number of items: pass one, or None")
 
 
 def sequence(items: Sequence[Item], cursor: int | None = None) -> Pairs[Item]:
@@ -101,17 +116,23 @@ class _Rows:
 
 
 def django_rows(
-    rows: QuerySet[Any], cursor: Any = None, *, key: str = "pk", page: int = _PAGE
+    rows: QuerySet[Any],
+    cursor: Any = None,
+    *,
+    key: str = "pk",
+    page: int = _PAGE,
+    count: int | None = None,
 ) -> Pairs[Any]:
     """The rows of a Django queryset in the order of ``key``, which no two rows share, ``page`` of
-    them in one query. The cursor is the key of a row."""
+    them in one query. The cursor is the key of a row. ``count``, such as ``rows.count()``: how many
+    there are, for the progress of the job."""
     ordered = rows.order_by(key)
 
     def read(where: str, at: Any) -> list[Any]:
         found = ordered if at is None else ordered.filter(**{f"{key}__{where}": at})
         return list(found[:page])
 
-    return Pairs(_by_key(read, lambda row: getattr(row, key), cursor, page))
+    return Pairs(_by_key(read, lambda row: getattr(row, key), cursor, page), count=count)
 
 
 class Session(Protocol):
@@ -121,11 +142,18 @@ class Session(Protocol):
 
 
 def sqlalchemy_rows(
-    session: Session, statement: Any, key: Any, cursor: Any = None, *, page: int = _PAGE
+    session: Session,
+    statement: Any,
+    key: Any,
+    cursor: Any = None,
+    *,
+    page: int = _PAGE,
+    count: int | None = None,
 ) -> Pairs[Any]:
     """The rows of a ``select`` of SQLAlchemy in the order of ``key``, a mapped column that no two
-    rows share, ``page`` of them in one query. The cursor is the key of a row. Raises InvalidJob for
-    a cursor that is no value of the column."""
+    rows share, ``page`` of them in one query. The cursor is the key of a row. ``count``: how many
+    there are, for the progress of the job. Raises InvalidJob for a cursor that is no value of the
+    column."""
     ordered = statement.order_by(key).limit(page)
     cursor = None if cursor is None else _key_in(cursor, key)
 
@@ -134,7 +162,7 @@ def sqlalchemy_rows(
             return list(session.scalars(ordered))
         return list(session.scalars(ordered.where(key >= at if where == "gte" else key > at)))
 
-    return Pairs(_by_key(read, lambda row: getattr(row, key.key), cursor, page))
+    return Pairs(_by_key(read, lambda row: getattr(row, key.key), cursor, page), count=count)
 
 
 def _key_in(cursor: Any, key: Any) -> Any:
@@ -167,7 +195,9 @@ def _by_key(
 
 def batches(pairs: Iterable[tuple[Item, Any]], size: int) -> Pairs[list[Item]]:
     """``size`` items at a time. The cursor is that of the first one of a batch."""
-    return Pairs(_batches(pairs, size), getattr(pairs, "total", None))
+    source = pairs if isinstance(pairs, WorkSource) else WorkSource()
+    count = None if source.count is None else -(-source.count // size)
+    return Pairs(_batches(pairs, size), source.total, count=count)
 
 
 def _batches(pairs: Iterable[tuple[Item, Any]], size: int) -> Iterator[tuple[list[Item], Any]]:

@@ -106,27 +106,26 @@ class IterableJob(Job):
     async def _iterate_async(self, run: IterationRun) -> None:
         found = await _finished(self.build_enumerator(*self.arguments, cursor=run.cursor))
         await _finished((self.on_start if run.runs == 1 else self.on_resume)())
-        around, total = self.around_iteration or nullcontext, getattr(found, "total", None)
+        around = self.around_iteration or nullcontext
+        run.walk(found)
         async for item, cursor in self._async_pairs(self._checked(found)):
             await run.reach(cursor)
-            self._show(item, cursor, total)
+            self.current_item = item
             with around(item):
                 await self.each_iteration(item, *self.arguments)
-
-    def _show(self, item: Any, cursor: Any, total: int | None) -> None:
-        self.current_item = item
-        if total is not None:
-            self.progress(cursor, total)
+            run.items += 1
 
     def _iterate(self, run: IterationRun) -> None:
         found = self.build_enumerator(*self.arguments, cursor=run.cursor)
         (self.on_start if run.runs == 1 else self.on_resume)()
-        around, total = self.around_iteration or nullcontext, getattr(found, "total", None)
+        around = self.around_iteration or nullcontext
+        run.walk(found)
         for item, cursor in self._pairs(self._checked(found)):
             run.at(cursor)
-            self._show(item, cursor, total)
+            self.current_item = item
             with around(item):
                 self.each_iteration(item, *self.arguments)
+            run.items += 1
 
     def _checked(self, found: Any) -> Any:
         """What ``build_enumerator`` has returned; nothing to do if that is None."""

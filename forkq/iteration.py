@@ -14,7 +14,7 @@ from math import inf
 from time import monotonic
 from typing import Any, Final, Protocol
 
-from .current_job import CurrentJob
+from .current_job import CurrentJob, Place, note_items, reported_place
 from .errors import Cancelled, InvalidJob, IterationStopped
 from .features.iterable.parts import Iteration, written
 from .process_state import stopping
@@ -22,6 +22,10 @@ from .process_state import stopping
 # Seconds of work that a job may repeat after its process was killed.
 _SAVE_EVERY: Final = 5.0
 _CURSOR: Final = "cursor"
+_BARE: Final = (
+    "an iterable job gives None as its cursor after its first item, so it would begin again: yield "
+    "what the next run is to go on with"
+)
 
 
 class CursorStore(Protocol):
@@ -43,14 +47,32 @@ class _NoStore:
         return False
 
 
+class WorkSource:
+    """What a job works through. ``total``: what its cursor is after the last item; ``count``: how
+    many items there are from the beginning on. None if that is not known."""
+
+    total: int | None = None
+    count: int | None = None
+
+    def place(self, items: int, cursor: Any) -> Place:
+        """How much of the work is done with ``items``, at ``cursor``, and of how much."""
+        if self.total is not None and type(cursor) in (int, float):
+            return cursor, self.total
+        return items, self.count
+
+
 class IterationRun:
-    """One run of an iterable job: how far the job has come, and whether it goes on."""
+    """One run of an iterable job: how far the job has come, and whether it goes on. ``items``: how
+    many its runs have done."""
 
     def __init__(self, running: CurrentJob | None) -> None:
         self._store: CursorStore = getattr(running, "cursors", None) or _NoStore()
         before = self._store.load()
+        self._running = running
         self.runs = before.runs + 1
         self.cursor = before.cursor
+        self.items = before.items
+        self._source = WorkSource()
         self._has_checked = False
         self._is_cancelled = before.cancelled
         self._before = before.seconds
@@ -87,6 +109,10 @@ class IterationRun:
                 await asyncio.to_thread(self.save)
             raise
 
+    def walk(self, source: object) -> None:
+        """Notes what the job works through, which may know its end."""
+        self._source = source if isinstance(source, WorkSource) else WorkSource()
+
     def at(self, cursor: Any) -> None:
         """Notes that everything before ``cursor`` is done. Raises IterationStopped if the job is to
         go on later, and Cancelled."""
@@ -106,15 +132,24 @@ class IterationRun:
             raise Cancelled
 
     def _note(self, cursor: Any) -> bool:
-        """Notes the cursor. Returns whether it is to be saved now."""
+        """Notes the cursor. Returns whether it is to be saved now. Raises InvalidJob for none."""
+        if cursor is None and self.items:
+            raise InvalidJob(_BARE)
         if not self._has_checked:  # not only at the first save, which a short run never comes to
             written(cursor)
             self._has_checked = True
         self.cursor, self._noted_at = cursor, monotonic()
+        self._report()
         is_due = self._noted_at >= self._save_at
         if is_due:
             self._save_at = self._noted_at + _SAVE_EVERY
         return is_due
+
+    def _report(self) -> None:
+        """Tells of the progress, for the next heartbeat."""
+        if self._running is not None:
+            place = self._source.place(self.items, self.cursor)
+            note_items(self._running, self.items, self._before, place)
 
     def _stop_if_told(self) -> None:
         is_over = self._noted_at >= self._stop_at
@@ -123,7 +158,9 @@ class IterationRun:
             raise IterationStopped(self._reached(), at_tail=not is_told)
 
     def _reached(self) -> Iteration:
-        return Iteration(self.runs, self.cursor, self._before + monotonic() - self._begun)
+        seconds = self._before + monotonic() - self._begun
+        place = None if self._running is None else reported_place(self._running)
+        return Iteration(self.runs, self.cursor, seconds, items=self.items, place=place)
 
 
 def _longest(running: CurrentJob | None) -> float:
@@ -138,6 +175,7 @@ def run_generator(running: CurrentJob | None, function: Callable[..., Any], *arg
     named = {} if run.cursor is None else {_CURSOR: run.cursor}
     with run.to_its_end(), closing(function(*args, **named)) as steps:
         for cursor in steps:
+            run.items += 1
             run.at(cursor)
 
 
@@ -149,6 +187,7 @@ async def run_async_generator(
     named = {} if run.cursor is None else {_CURSOR: run.cursor}
     async with run.to_its_async_end(), aclosing(function(*args, **named)) as steps:
         async for cursor in steps:
+            run.items += 1
             await run.reach(cursor)
 
 

@@ -23,6 +23,7 @@ from .features.batches import BatchEntry as Batch
 from .features.batches import BatchReport, FlowReport, batches
 from .features.flows import FlowEntry as Flow
 from .features.flows import StepReport, flows
+from .features.iteration import JobIteration, iteration
 from .features.locks import LockFilter, UniqueLock, free_lock, lock_of, unique_locks
 from .filters import Filter
 from .find import (
@@ -66,6 +67,7 @@ __all__ = [
     "Hold",
     "JobEntry",
     "JobEvent",
+    "JobIteration",
     "JobSet",
     "Limits",
     "LockFilter",
@@ -106,6 +108,7 @@ __all__ = [
     "history",
     "is_alive",
     "is_being_cancelled",
+    "iteration",
     "job_set",
     "lock_of",
     "processes",

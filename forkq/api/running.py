@@ -16,7 +16,7 @@ from ..errors import MalformedPayload
 from ..servers import Server, Servers, first_found
 from ..store.find_job import Found
 from ..values import replace
-from ..wire.lease import RECORD_TTL, Progress
+from ..wire.lease import RECORD_TTL, Progress, seconds_left
 from ..wire.payload import bounded, loads, loads_head
 from ..wire.times import seconds
 from .door import OnServer
@@ -61,6 +61,16 @@ class RunningJob:
     progress: Progress | None = None
     heartbeat: bool = True
     blocks: str = ""
+
+    @property
+    def seconds_left(self) -> float | None:
+        """In how many seconds the job ends, if it goes on as fast as it has so far; None if it
+        reports no ``total``, or too little is done."""
+        found = self.progress
+        if found is None:
+            return None
+        spent = found.before + found.at - self.started_at
+        return seconds_left(found.done, found.total, spent)
 
     @property
     def silent_for(self) -> float:

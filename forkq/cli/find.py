@@ -19,6 +19,7 @@ from ..api.life import crash_of
 from ..api.masks import published_names
 from ..errors import ForkqError, MalformedPayload, ServerUnavailable, nearest
 from ..screens.features.batches import batch_text
+from ..screens.features.iteration import iteration_facts, iteration_text
 from ..screens.features.locks import facts_of, lock_text, without_locks
 from ..screens.features.results import result_object, result_text
 from ..screens.jobs import TIMES, as_object
@@ -311,15 +312,16 @@ def print_job(entry: JobEntry, *, wants_json: bool, with_args: bool) -> None:
         **as_object(entry),
         **_crashes(entry.job.get(KEY)),
         **_run_of(entry),
+        **iteration_facts(entry),
         **ran_twice(entry.jid, entry.server),
         **facts_of(entry),
         **({"cancelling": True} if entry_is_being_cancelled(entry) else {}),
     }
+    args = {"args": entry.args} if with_args else {}
     if wants_json:
-        args = {"args": entry.args} if with_args else {}
         click.echo(as_json({**known, **args, "backtrace": entry.backtrace}))
-        return
-    echo(facts(_rows(entry, known, with_args=with_args)))
+    else:
+        echo(facts(_rows(entry, known, with_args=with_args)))
 
 
 def ran_twice(jid: str, where: Server | Servers) -> dict[str, Any]:
@@ -369,8 +371,10 @@ def _run_of(entry: JobEntry) -> dict[str, Any]:
     job = WorkSet(entry.server).find(entry.jid) if entry.location == "running" else None
     if job is None or not job.thread:
         return {}  # it does not run, or no heartbeat has told since when
-    progress = {} if job.progress is None else {"progress": asdict(job.progress)}
-    return {"running_since": job.started_at, **progress}
+    since = {"running_since": job.started_at}
+    if job.progress is None:
+        return since
+    return {**since, "progress": {**asdict(job.progress), "seconds_left": job.seconds_left}}
 
 
 def _rows(entry: JobEntry, known: dict[str, Any], *, with_args: bool) -> Iterator[tuple[str, str]]:
@@ -424,8 +428,14 @@ def _value_text(name: str, value: Any) -> str:
     if name == "batch":
         return batch_text(value)
     if name == "progress":
-        progress = Progress(**value)
-        return f"{shown_name(progress_text(progress))} ({format_moment(progress.at)})"
+        return _progress(**value)
+    if name == "iteration":
+        return iteration_text(value)
     if name in TIMES:
         return f"{timestamp(value)} ({format_moment(value)})"
     return shown_name(value)
+
+
+def _progress(seconds_left: float | None, **reported: Any) -> str:
+    progress = Progress(**reported)
+    return f"{shown_name(progress_text(progress, seconds_left))} ({format_moment(progress.at)})"

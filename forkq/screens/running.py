@@ -12,6 +12,7 @@ from .. import api
 from ..units import format_count, format_duration
 from ..values import replace
 from ..wire.lease import Progress
+from .features.iteration import left_text
 from .table import (
     BROWSER,
     COMMAND,
@@ -105,10 +106,12 @@ def _at_most(job: api.RunningJob, time: float) -> str:
     return format_duration(time) if job.thread else f"< {format_duration(time)}"
 
 
-def progress_text(progress: Progress) -> str:
-    """The progress of a job in words, such as "120 of 1,000 pages"."""
-    whole = f" of {format_count(progress.total)}" if progress.total else " done"
-    return f"{format_count(progress.done)}{whole} {progress.note}".strip()
+def progress_text(progress: Progress, left: float | None) -> str:
+    """The progress of a job in words, such as "120 of 1,000 pages, about 5 min left"."""
+    counted = " items done" if progress.items == progress.done else " done"
+    whole = f" of {format_count(progress.total)}" if progress.total else counted
+    text = f"{format_count(progress.done)}{whole} {progress.note}".strip()
+    return f"{text}, {left_text(left)}" if left else text
 
 
 def _progress(line: RunLine) -> Cell:
@@ -122,7 +125,7 @@ def _progress(line: RunLine) -> Cell:
     silent = job.silent_for > _NO_PROGRESS
     still = (note(f"none for {format_duration(job.silent_for)}", "warn"),) if silent else ()
     shares = (Share(reported.done, reported.total, "progress"),) if reported.total else ()
-    return *shares, Phrase(progress_text(reported)), *still
+    return *shares, Phrase(progress_text(reported, job.seconds_left)), *still
 
 
 def _against_usual(line: RunLine) -> Cell:
@@ -168,7 +171,7 @@ RUNNING: Final[Sheet[RunLine]] = Sheet(
         "current_job().progress(done, total)",
         "no job is running",
     ),
-    facts=lambda line: asdict(line.job),
+    facts=lambda line: {**asdict(line.job), "seconds_left": line.job.seconds_left},
     words=lambda line: (line.job.job, line.job.jid, line.job.queue),
     buttons=_buttons,
     heading="job",

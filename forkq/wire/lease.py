@@ -17,17 +17,30 @@ RECORD_TTL: Final = 60
 SILENT: Final = 30.0
 # How the nonce of a solo child begins, instead of with four of its hex digits.
 _SOLO: Final = "solo"
+# Seconds of work from which no rate is read.
+_SAYS_LITTLE: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
     """What a job reports of itself: ``done`` of ``total`` (None: unknown), at the epoch second
-    ``at``."""
+    ``at``. Of an iterable job: how many ``items`` it has done, in earlier runs, too, and for how
+    many seconds it ran ``before`` this run."""
 
     done: float
     total: float | None
     note: str
     at: float
+    items: int | None = None
+    before: float = 0.0
+
+
+def seconds_left(done: float | None, total: float | None, spent: float) -> float | None:
+    """In how many seconds the rest of ``total`` is done, if ``done`` of it took ``spent`` seconds;
+    None if that cannot be said yet."""
+    if done is None or total is None or not 0 < done <= total or spent < _SAYS_LITTLE:
+        return None
+    return spent / done * (total - done)
 
 
 class Blocking(msgspec.Struct, frozen=True):

@@ -161,7 +161,7 @@ def test_the_job_its_cursor_and_its_lease_move_in_one_step(
     raw = dumps({"class": "Walk", "args": [], "jid": JID, "forkq": {"needs": {"cursor": True}}})
     redis.lpush(QUEUE, "next", "last")
     redis.hset("{queue:default}:inflight", f"{IDENTITY}/7", "old")
-    decision = GoOn(raw, Iteration(2, [1, "a"], 1.5), at_tail, JID)
+    decision = GoOn(raw, Iteration(2, [1, "a"], 1.5, items=4, place=(4, 10)), at_tail, JID)
     ends = Ends(IDENTITY, Keys(), DeadSetLimits(Keys()))
     call = ends.go_on(UnitOfWork(1, "default", 7, raw), decision).call()
     connection = RedisConnection(redis_server.url)
@@ -171,7 +171,8 @@ def test_the_job_its_cursor_and_its_lease_move_in_one_step(
     connection.close()
     others = [b"last", b"next"]
     assert redis.lrange(QUEUE, 0, -1) == ([raw, *others] if at_tail else [*others, raw])
-    assert redis.hgetall(KEY) == {b"ex": b"2", b"c": b'[1,"a"]', b"rt": b"1.500000"}
+    fields = {b"ex": b"2", b"c": b'[1,"a"]', b"rt": b"1.500000"}
+    assert redis.hgetall(KEY) == {**fields, b"forkq": b"[2,4,4,10]"}
     assert not redis.exists("{queue:default}:inflight")
     assert redis.zscore("forkq:marked", "default") == float("inf")
 
@@ -199,6 +200,20 @@ def test_a_job_that_goes_back_with_its_cursor_confirms_its_lock(
         is_sure: Any = redis.hget(lock, "sure")
         assert (int(is_sure) > 5) is (holder == JID and how != "replace")
     connection.close()
+
+
+def test_each_save_renews_the_thirty_days(redis: Redis, redis_server: Server) -> None:
+    raw, connection = dumps({"class": "Walk", "jid": JID}), RedisConnection(redis_server.url)
+    ends, unit = Ends(IDENTITY, Keys(), DeadSetLimits(Keys())), UnitOfWork(1, "default", 7, raw)
+    redis.hset("{queue:default}:inflight", f"{IDENTITY}/7", raw)
+    redis.hset(KEY, mapping={"ex": "1", "c": "1", "rt": "1.5"})
+    redis.expire(KEY, 60)  # as after almost 30 days
+    call = ends.save(unit, JID, b"", len(raw), Iteration(2, 3, 12.5))
+    connection.connect()
+    connection.script(call.script, call.keys, call.arguments)
+    connection.close()
+    kept: Any = redis.ttl(KEY)
+    assert 30 * 86_400 - 60 < kept <= 30 * 86_400
 
 
 def test_a_save_leaves_the_mark_of_the_master(redis: Redis, redis_server: Server) -> None:
@@ -404,6 +419,35 @@ def test_a_cursor_that_is_no_json_or_too_large_is_the_jobs_failure(
     run(lambda: redis.exists("retry"))
     raw = retried(redis)
     assert "the cursor" in json.loads(raw)["error_message"]
+
+
+@pytest.mark.parametrize("name", ["bare", "async_bare", "Bare"])
+def test_no_cursor_after_an_item_is_the_jobs_failure(
+    redis: Redis, run: Callable[..., Any], name: str
+) -> None:
+    """It would begin again after each stop. Before the first item None is the beginning."""
+
+    @forkq.job(name="bare", iterable=True)
+    def bare(cursor: Any = None) -> Iterator[Any]:
+        items.append(1)
+        yield
+
+    @forkq.job(name="async_bare", iterable=True)
+    async def async_bare(cursor: Any = None) -> AsyncIterator[Any]:
+        items.append(1)
+        yield
+
+    class Bare(forkq.IterableJob, name="Bare"):
+        def build_enumerator(self, cursor: str | None = None) -> Any:
+            return [("first page", None), ("second page", None)]
+
+        def each_iteration(self, item: str) -> None:
+            items.append(item)
+
+    push(redis, name=name)
+    run(lambda: redis.exists("retry"))
+    assert "gives None as its cursor" in json.loads(retried(redis))["error_message"]
+    assert len(items) == 1
 
 
 def test_what_is_no_pair_is_named(redis: Redis, run: Callable[..., Any]) -> None:

@@ -446,16 +446,19 @@ for group in found:  # each a FailureGroup, the largest first
         "See what runs",
         (
             *("forkq.api.running", "forkq.api.RunningJob", "forkq.api.WorkSet", "forkq.api.stuck"),
-            "forkq.api.progress",
+            *("forkq.api.progress", "forkq.api.iteration", "forkq.api.JobIteration"),
             *("forkq.api.ran_twice", "forkq.api.RanTwice"),
         ),
         """\
 from forkq import api
 
 for job in api.running():  # each a RunningJob, the longest first
-    print(job.job, job.elapsed, job.progress)
+    print(job.job, job.elapsed, job.progress, job.seconds_left)
 for job in api.stuck(minutes=30):  # no progress for so long
     api.WorkSet().dump_stack(job.jid)
+walk: api.JobIteration | None = api.iteration("b4a577edbccf1d805744efa9")
+if walk is not None:  # the job is iterable, and has a cursor
+    print(walk.cursor, walk.items, walk.runs, walk.seconds_left)
 again: api.RanTwice | None = api.ran_twice("b4a577edbccf1d805744efa9")
 if again is not None:
     print(again.identity, again.at)

@@ -61,7 +61,7 @@ def _leased(*, cursor: bool) -> Callable[[Server, int], None]:
         connection.connect()
         plain = {"retry": True, "queue": "default", "class": "Resize", "created_at": 1.5e9 + 0.25}
         leased, marks = _KEYS.inflight("default"), {"v": 2, "needs": {"cursor": 1}}
-        reached = Iteration(1, 123_456, 12.5).fields()
+        reached = Iteration(1, 123_456, 12.5, items=123_456, place=(123_456, 500_000)).fields()
         for number, jid in enumerate(new_jids(count)):
             job = {**plain, "args": [number], "jid": jid, "enqueued_at": 1.5e9 + 0.25}
             lease, raw = f"vm:7:0123456789ab/{number}", dumps(job)

@@ -2,8 +2,9 @@
 
 The hash ``it-JID`` has Sidekiq's names and forms, so either side goes on where the other one has
 stopped: ``ex`` is how many runs there were, ``c`` the cursor as JSON, ``rt`` for how many seconds
-they ran, ``cancelled`` the epoch second at which the job was cancelled. A job that has such a hash
-has ``forkq.needs.cursor`` in its payload, so that the hash goes with the job.
+they ran, ``cancelled`` the epoch second at which the job was cancelled. ``forkq`` stands beside
+them: what forkq has counted. A job that has such a hash has ``forkq.needs.cursor`` in its payload,
+so that the hash goes with the job.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from ..effects import NONE, Effect
 CURSOR: Final = "cursor"
 # The lowest version of forkq's payloads whose children know the need.
 VERSION: Final = 2
+# The field of the hash that only forkq writes.
+_OURS: Final = "forkq"
 # Seconds for which a cursor is kept after its last change, as Sidekiq does. That of a dead job
 # stays for as long as the dead set keeps a job.
 KEPT_FOR: Final = 30 * 86_400
@@ -34,20 +37,35 @@ MOST: Final = 64 << 10
 Fate: TypeAlias = Literal["kept", "held", "held long", "deleted", "by TTL"]
 
 
+class Counted(msgspec.Struct, frozen=True, array_like=True):
+    """What forkq notes beside Sidekiq's fields: how many ``items`` its runs have done, and how much
+    of the work, as of the run with this number."""
+
+    runs: int = 0
+    items: int = 0
+    done: float | None = None
+    total: float | None = None
+
+
 class Iteration(NamedTuple):
     """How far a job has come. ``runs``: how many there were; ``cursor``: where the next one goes
     on, None: at the beginning; ``seconds``: for how long they ran; ``cancelled``: whether another
-    process has cancelled the job."""
+    process has cancelled the job. ``items``: how many those of forkq have done; ``place``: how much
+    of its work was done, and of how much, None: unknown, or Sidekiq had the last run."""
 
     runs: int = 0
     cursor: Any = None
     seconds: float = 0.0
     cancelled: bool = False
+    items: int = 0
+    place: tuple[float, float | None] | None = None
 
     def fields(self) -> tuple[str | bytes, ...]:
         """The fields of the hash, each with its value. Raises InvalidJob for a cursor that is no
         JSON, or too large."""
-        return ("ex", str(self.runs), "c", written(self.cursor), "rt", f"{self.seconds:.6f}")
+        theirs = ("ex", str(self.runs), "c", written(self.cursor), "rt", f"{self.seconds:.6f}")
+        counted = Counted(self.runs, self.items, *(self.place or (None, None)))
+        return (*theirs, _OURS, msgspec.json.encode(counted))
 
 
 def written(cursor: Any) -> bytes:
@@ -73,14 +91,22 @@ def read(reply: Mapping[bytes, bytes]) -> Iteration:
     """What the hash says. One without ``c`` belongs to a job that was cancelled before it had a
     cursor. Raises InvalidJob for what is no cursor: to begin again would repeat what is done."""
     try:
-        return Iteration(
-            runs=int(reply.get(b"ex", b"0")),
-            cursor=msgspec.json.decode(reply.get(b"c", b"null")),
-            seconds=float(reply.get(b"rt", b"0")),
-            cancelled=b"cancelled" in reply,
-        )
+        runs, seconds = int(reply.get(b"ex", b"0")), float(reply.get(b"rt", b"0"))
+        cursor = msgspec.json.decode(reply.get(b"c", b"null"))
     except (ValueError, msgspec.MsgspecError) as error:
         raise InvalidJob(f"its cursor in Redis cannot be read: {error}") from None
+    counted = _counted(reply)
+    is_latest = counted.done is not None and counted.runs == runs
+    place = (counted.done or 0, counted.total) if is_latest else None
+    return Iteration(runs, cursor, seconds, b"cancelled" in reply, counted.items, place)
+
+
+def _counted(reply: Mapping[bytes, bytes]) -> Counted:
+    """What forkq has counted, which only people read: what cannot be read counts as nothing."""
+    try:
+        return msgspec.json.decode(reply.get(_OURS.encode(), b""), type=Counted)
+    except msgspec.MsgspecError:
+        return Counted()
 
 
 def with_cursor(job: Payload) -> Payload:
