@@ -185,12 +185,16 @@ def test_the_command_shows_a_flow_as_a_tree(
     assert shown[-1] == "other  done"
     assert "fetch  dead" in shown
     assert "  cut-0  waits for fetch" in shown
-    assert "    mail  waits for cut-0" in shown
+    assert "    mail  waits for cut-0; held up by fetch, which is dead" in shown
+    assert "16 steps wait behind fetch, which is dead" in "\n".join(shown)
     assert "  ... 2 more steps: 2 waits" in shown
     assert max(map(len, tree)) <= 100
     one = json.loads(said_by(shell, "flows show --json", flow.bid))
     assert one["steps"][0]["name"] in ("fetch", "other")
     assert len(one["steps"]) == 18
+    steps = {step["name"]: step for step in one["steps"]}
+    assert (steps["mail"]["held_by"], steps["other"]["held_by"]) == (["fetch"], [])
+    assert api.entry(steps["fetch"]["jid"]) is not None
 
 
 def test_the_command_retries_and_cancels(

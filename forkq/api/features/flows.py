@@ -7,19 +7,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
+import msgspec
+
 from ...errors import ForkqError
-from ...features.flow.parts import OnFailure, read_end
+from ...features.flow.parts import OnFailure
 from ...flows.encoding import LETTERS
 from ...flows.waiting import astep_result, step_result
 from ...servers import Server
 from .batches import BatchEntry, FlowReport, reports
 
+_MOST_NAMED: Final = 3  # dead steps that one step names
 # "waits": for steps before it; "started": it waits in its queue, runs, or is retried.
 StepState: TypeAlias = Literal["waits", "started", "done", "dead", "otherwise", "cancelled"]
 
 _SAID: Final[Mapping[str, OnFailure]] = {letter: how for how, letter in LETTERS.items()}
 _STATES: Final[tuple[StepState, ...]] = ("started", "done", "dead", "otherwise")
 _EDGE: Final = re.compile(r"(\d+)([a-z])")
+_FIELDS_AT_ONCE: Final = 1000  # that one command reads: the server answers others in between
 
 
 @dataclass(slots=True)
@@ -28,8 +32,10 @@ class StepReport:
     "started" (it waits in its queue, runs, or is retried), "done", "dead", "otherwise" (it was
     dropped, discarded or deleted, or has expired: ``outcome``), or "cancelled". ``after``: the
     steps before it, each with what a bad end of that one means. ``waits_for``: those of them that
-    keep it from starting. ``ended_at``: epoch seconds, 0 if it has not ended. ``job``: its class,
-    once it has ended.
+    keep it from starting; ``held_by``: the first three dead steps without which it cannot start,
+    also over others that wait. ``ended_at``: epoch seconds, 0 if it has not ended. ``job``: its
+    class, once it has ended. ``jid``: that of its job, if it is dead, or has failed and is retried;
+    of the first 1,000 of each. ``is_retried``: it has failed, and will be tried again.
     """
 
     name: str
@@ -37,9 +43,23 @@ class StepReport:
     state: StepState
     after: dict[str, OnFailure] = field(default_factory=dict)
     waits_for: list[str] = field(default_factory=list)
+    held_by: list[str] = field(default_factory=list)
     outcome: str = ""
     ended_at: float = 0.0
     job: str = ""
+    jid: str = ""
+    is_retried: bool = False
+
+
+class _EndOfStep(msgspec.Struct, frozen=True, rename={"job": "class"}):
+    """How a step has ended, without what it has returned."""
+
+    outcome: str = ""
+    job: str = ""
+    at: float = 0.0
+
+
+_decoder: Final = msgspec.json.Decoder(_EndOfStep)
 
 
 class FlowEntry(BatchEntry):
@@ -55,9 +75,14 @@ class FlowEntry(BatchEntry):
         """Returns the steps of the flow, each behind those that it comes after."""
         server, _ = self._flow()
         keys = server.keys
-        asked = (("HGETALL", keys.flow_steps(self.bid)), ("GET", keys.batch_ends(self.bid)))
-        fields, bits = server.ask_leniently(*asked)
-        return _ordered(_steps(fields or {}, bits or b""))
+        key = keys.flow_steps(self.bid)
+        names, bits, batch = server.ask_leniently(
+            ("HKEYS", key), ("GET", keys.batch_ends(self.bid)), ("HGETALL", keys.batch(self.bid))
+        )
+        fields = _values(server, key, names or ())
+        found = _ordered(_steps(fields, frozenset(names or ()), bits or b"", batch or {}))
+        _note_what_holds(found)
+        return found
 
     def get(self, name: str, timeout: float | None = None) -> Any:
         """What the step called ``name`` has returned, as ``forkq.Flow.get``."""
@@ -79,32 +104,66 @@ def flows(where: Server | Iterable[Server] | None = None) -> list[FlowReport]:
     return [report for report in reports(where) if isinstance(report, FlowReport)]
 
 
-def _steps(fields: Mapping[bytes, bytes], bits: bytes) -> list[StepReport]:
-    """The steps that these fields of flow.lua are about, by their indices."""
+def _values(server: Server, key: str, names: Iterable[bytes]) -> dict[bytes, bytes]:
+    """The fields of flow.lua that say what the steps are, and how they have ended: without the
+    payloads of those that wait."""
+    found = dict[bytes, bytes]()
+    wanted = [name for name in names if name.startswith((b"of:", b"next:", b"end:"))]
+    for at in range(0, len(wanted), _FIELDS_AT_ONCE):
+        page = wanted[at : at + _FIELDS_AT_ONCE]
+        [values] = server.ask_leniently(("HMGET", key, *page))
+        pairs = zip(page, values or (), strict=False)
+        found.update((name, value) for name, value in pairs if value is not None)
+    return found
+
+
+def _steps(
+    fields: Mapping[bytes, bytes],
+    names: frozenset[bytes],
+    bits: bytes,
+    batch: Mapping[bytes, bytes],
+) -> list[StepReport]:
+    """The steps that these fields of flow.lua are about, by their indices. ``names``: those of all
+    fields; ``batch``: what the hash of the batch has."""
     found = {
         int(value): StepReport(name[3:].decode("utf-8", "replace"), int(value), "started")
         for name, value in fields.items()
         if name.startswith(b"of:")
     }
-    for step in found.values():
-        _note_state(step, fields, bits)
     for index, step in found.items():
+        failing, dead = (batch.get(b"%b:%d" % (kind, index)) for kind in (b"failing", b"dead"))
+        step.jid = (failing or dead or b"").decode("utf-8", "replace")
+        step.is_retried = failing is not None
+        if b"wait:%d" % index in names:
+            step.state = "waits"
+        else:
+            _note_state(step, bits, fields.get(b"end:%d" % index))
+    for index, step in sorted(found.items()):
         for number, letter in _EDGE.findall(fields.get(b"next:%d" % index, b"").decode()):
             _add_edge(step, found.get(int(number)), _SAID.get(letter, "wait"))
     return [found[index] for index in sorted(found)]
 
 
-def _note_state(step: StepReport, fields: Mapping[bytes, bytes], bits: bytes) -> None:
-    if b"wait:%d" % step.index in fields:
-        step.state = "waits"
-        return
+def _note_state(step: StepReport, bits: bytes, end: bytes | None) -> None:
+    """Notes what has become of a step that does not wait for others."""
     at, shift = step.index // 4, 6 - 2 * (step.index % 4)
     step.state = _STATES[bits[at] >> shift & 3 if at < len(bits) else 0]
-    end = read_end(fields.get(b"end:%d" % step.index))
     if end is not None and step.state != "started":
-        step.outcome, step.ended_at, step.job = end.outcome, end.at, end.job
+        _note_end(step, end)
     if step.state == "otherwise" and step.outcome in ("", "cancelled"):
         step.state = "cancelled"
+
+
+def _note_end(step: StepReport, end: bytes) -> None:
+    try:
+        found = _decoder.decode(end)
+    except (
+        msgspec.MsgspecError,
+        RecursionError,
+        UnicodeDecodeError,
+    ):  # another program has written it
+        return
+    step.outcome, step.ended_at, step.job = found.outcome, found.at, found.job
 
 
 def _add_edge(before: StepReport, step: StepReport | None, how: OnFailure) -> None:
@@ -130,3 +189,15 @@ def _ordered(steps: Sequence[StepReport]) -> list[StepReport]:
             if not left[step.name]:
                 found.append(step)
     return found
+
+
+def _note_what_holds(steps: Sequence[StepReport]) -> None:
+    """Notes which dead steps hold up those that wait. ``steps``: each behind those before it."""
+    known = {step.name: step for step in steps}
+    for step in steps:
+        for before in (known[name] for name in step.waits_for):
+            dead = [before.name] if before.state == "dead" else before.held_by
+            step.held_by += [name for name in dead if name not in step.held_by]
+            if len(step.held_by) >= _MOST_NAMED:
+                del step.held_by[_MOST_NAMED:]
+                break

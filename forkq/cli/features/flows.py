@@ -51,7 +51,7 @@ def show(bid: str, wants_json: bool, **flags: Any) -> int:
         click.echo(as_json({**as_object(report), "steps": [object_of_step(one) for one in steps]}))
         return 0
     print_values(FLOWS, [report], wants_json=False)
-    for line in (*told(report), *tree(steps)):
+    for line in (*told(report, steps), *tree(steps)):
         echo(line)
     return 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -48,7 +49,8 @@ def count_column(name: str, title: str) -> Column[Any]:
     """The column of one number of batches."""
 
     def cell(batch: BatchReport) -> Cell:
-        return (Phrase(format_count(getattr(batch, name))),)
+        count = getattr(batch, name)
+        return (Phrase(format_count(count), "bad" if name == "dead" and count else ""),)
 
     return Column(name, title, cell, align="right")
 
@@ -58,10 +60,17 @@ def _batch(batch: BatchReport) -> Cell:
     return Phrase(batch.name or batch.bid, link=link), Phrase(batch.bid, kind="copy")
 
 
-def _progress(batch: BatchReport) -> Cell:
-    ended = batch.total - batch.waiting
-    label = f"{ended:,} of {plural(batch.total, 'member')} ended"
-    return (Share(ended, batch.total, label, "bad" if batch.dead else ""),) if batch.total else ()
+def progress_cell(noun: str) -> Callable[[BatchReport], Cell]:
+    """The cell that says how many members, or steps, have ended."""
+
+    def cell(batch: BatchReport) -> Cell:
+        if not batch.total:
+            return ()
+        ended = batch.total - batch.waiting
+        label = f"{ended:,} of {plural(batch.total, noun)} ended"
+        return (Share(ended, batch.total, label, "bad" if batch.dead else ""),)
+
+    return cell
 
 
 def as_object(batch: BatchReport) -> dict[str, Any]:
@@ -81,7 +90,7 @@ BATCHES: Final[Sheet[BatchReport]] = Sheet(
         count_column("done", "Done"),
         count_column("dead", "Dead"),
         count_column("otherwise", "Otherwise"),
-        Column("progress", "Ended", _progress, on=BROWSER),
+        Column("progress", "Ended", progress_cell("member"), on=BROWSER),
         Column("made_at", "Made", lambda b: (Moment(b.made_at),)),
     ),
     lambda batch: f"{batch.shard} {batch.bid}",

@@ -1,33 +1,63 @@
-"""Flows: as a table, and the steps of one as a tree."""
+"""Flows: as a table, one of them in words and as a tree, and what can be done with one."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
+from urllib.parse import urlencode
 
-from ...api import FlowReport, StepReport
+import msgspec
+
+from ...api import Flow, FlowReport, Server, StepReport
 from ...units import format_count, plural
-from ..table import COMMAND, Column, Empty, Moment, Phrase, Sheet
-from .batches import as_object, count_column, state_cell
+from ..plans import ActionDone, Plan
+from ..table import (
+    BROWSER,
+    COMMAND,
+    LIVE,
+    Cell,
+    Column,
+    Empty,
+    Moment,
+    PageLink,
+    Phrase,
+    Sheet,
+    Tone,
+    note,
+)
+from ..texts import name as shown
+from .batches import as_object, count_column, progress_cell, state_cell
 
+PATH: Final = "/flows"
+PATH_OF_ONE: Final = "/flow"
+CANCEL: Final = "cancel flow"
 # Steps side by side that a tree shows one by one; of more it says how many there are.
 _MOST_ALIKE: Final = 12
 _MOST_NAMES: Final = 3  # that a sentence has
 _DEEPEST: Final = 20  # levels by which a line is moved to the right
+TONES: Final[dict[str, Tone]] = {"done": "good", "dead": "bad", "retried": "warn", "waits": "quiet"}
+
+
+def _flow(flow: FlowReport) -> Cell:
+    link = PageLink(PATH_OF_ONE, {"bid": flow.bid})
+    return Phrase(flow.name or flow.bid, link=link), Phrase(flow.bid, kind="copy")
+
 
 FLOWS: Final[Sheet[FlowReport]] = Sheet(
     "Flows",
     (
         Column("bid", "Flow", lambda b: (Phrase(b.bid, kind="id"),), whole=True, on=COMMAND),
-        Column("name", "Name", lambda b: (Phrase(b.name),) if b.name else (), least=12),
+        Column("name", "Name", lambda b: (Phrase(b.name),) if b.name else (), on=COMMAND),
+        Column("flow", "Flow", _flow, least=12, on=LIVE),
         Column("state", "State", state_cell),
         count_column("total", "Steps"),
         count_column("waiting", "Waiting"),
         count_column("done", "Done"),
         count_column("dead", "Dead"),
         count_column("otherwise", "Otherwise"),
+        Column("progress", "Ended", progress_cell("step"), on=BROWSER),
         Column("made_at", "Made", lambda b: (Moment(b.made_at),)),
     ),
     lambda flow: f"{flow.shard} {flow.bid}",
@@ -37,7 +67,9 @@ FLOWS: Final[Sheet[FlowReport]] = Sheet(
         "there is no flow",
     ),
     facts=as_object,
-    words=lambda flow: (flow.bid, flow.name),
+    words=lambda flow: (flow.bid, flow.name, flow.state),
+    label=lambda flow: flow.name or flow.bid,
+    heading="flow",
     command="forkq flows",
 )
 
@@ -47,7 +79,88 @@ def object_of_step(step: StepReport) -> dict[str, Any]:
     return dataclasses.asdict(step)
 
 
-def told(flow: FlowReport) -> list[str]:
+def state_of(step: StepReport) -> str:
+    """The state of a step in a word."""
+    if step.is_retried:
+        return "retried"
+    return step.outcome if step.state == "otherwise" else step.state
+
+
+class StepLine(msgspec.Struct, frozen=True):
+    """A step, and the id of its flow."""
+
+    bid: str
+    step: StepReport
+
+
+def of_steps(bid: str, steps: Iterable[StepReport]) -> list[StepLine]:
+    """The lines of these steps of a flow."""
+    return [StepLine(bid, step) for step in steps]
+
+
+def _name(line: StepLine) -> Cell:
+    link = PageLink(PATH_OF_ONE, {"bid": line.bid, "step": line.step.name})
+    return (Phrase(line.step.name, "name", link=link),)
+
+
+def _state(line: StepLine) -> Cell:
+    said = state_of(line.step)
+    return (Phrase(said, TONES.get(said, "")),)
+
+
+def _why(line: StepLine) -> Cell:
+    if not line.step.waits_for:
+        return ()
+    held = held_text(line.step)
+    return Phrase(f"waits for {_names(line.step.waits_for)}"), *(
+        [note(held, "bad")] if held else []
+    )
+
+
+def held_text(step: StepReport) -> str:
+    """Which dead steps hold up a step that waits; "" if none does."""
+    return f"held up by {_all_dead(step.held_by)}" if step.held_by else ""
+
+
+def _all_dead(names: Sequence[str]) -> str:
+    return f"{_names(names)}, {'which is' if len(names) == 1 else 'all'} dead"
+
+
+def _after(line: StepLine) -> Cell:
+    return (Phrase(_names([*line.step.after])),) if line.step.after else ()
+
+
+def _ended(line: StepLine) -> Cell:
+    return (Moment(line.step.ended_at),) if line.step.ended_at else ()
+
+
+def _job(line: StepLine) -> Cell:
+    step = line.step
+    if step.jid:
+        return (Phrase(step.job or "its job", link=PageLink("/job", {"jid": step.jid})),)
+    return (Phrase(step.job),) if step.job else ()
+
+
+FLOW_STEPS: Final[Sheet[StepLine]] = Sheet(
+    "Steps",
+    (
+        Column("name", "Step", _name, least=12),
+        Column("state", "State", _state),
+        Column("why", "Why it waits", _why, least=12),
+        Column("after", "After", _after, wide=True),
+        Column("ended_at", "Ended", _ended),
+        Column("job", "Job", _job, wide=True),
+    ),
+    lambda line: str(line.step.index),
+    Empty("No step is in this state."),
+    facts=lambda line: object_of_step(line.step),
+    words=lambda line: (line.step.name, state_of(line.step), line.step.job),
+    label=lambda line: line.step.name,
+    heading="name",
+)
+
+
+def told(flow: FlowReport, steps: Sequence[StepReport] = ()) -> list[str]:
     """What a person should know of a flow beside its numbers, and what to do about it."""
     said = []
     if flow.may_be_abandoned:
@@ -55,7 +168,43 @@ def told(flow: FlowReport) -> list[str]:
     if flow.dead and flow.state != "cancelled":
         again = f"`forkq flows retry {flow.bid}` tries those again that are still kept"
         said.append(f"{plural(flow.dead, 'step')} died: {again}")
+    held = [step for step in steps if step.held_by]
+    if held:
+        dead = list(dict.fromkeys(name for step in held for name in step.held_by))
+        waiting = plural(len(held), "step waits", "steps wait")
+        said.append(f"{waiting} behind {_all_dead(dead)}: retried and done, the flow goes on")
     return said
+
+
+def cancel(server: Server, bid: str) -> Plan:
+    """The plan that cancels a flow."""
+    report = Flow(bid, server).report()
+
+    def do() -> ActionDone:
+        Flow(bid, server).cancel()
+        done = f"{shown(bid)} is cancelled: no further step starts, and those that wait or run end."
+        return ActionDone(done, count=report.waiting)
+
+    says = f"Cancel the flow {shown(bid)}, and {plural(report.waiting, 'step')} that did not end?"
+    details = ("No further step starts. What runs gets forkq.Cancelled.",)
+    return Plan(says, do, "Cancel", path_of(bid), details=details, danger=True)
+
+
+def retry(server: Server, bid: str) -> Plan:
+    """The plan that sends the dead steps of a flow to their queues."""
+    report = Flow(bid, server).report()
+
+    def do() -> ActionDone:
+        done = Flow(bid, server).retry_dead().done
+        return ActionDone(f"{plural(done, 'job')} retried.", count=done)
+
+    says = f"Retry {plural(report.dead, 'dead step')} of the flow {shown(bid)} now?"
+    return Plan(says, do, "Retry", path_of(bid), details=("Once they are done, it goes on.",))
+
+
+def path_of(bid: str) -> str:
+    """The page of a flow in the web UI."""
+    return f"{PATH_OF_ONE}?{urlencode({'bid': bid})}"
 
 
 def tree(steps: Sequence[StepReport]) -> Iterator[str]:
@@ -87,10 +236,11 @@ def _below(steps: Sequence[StepReport]) -> dict[str, list[StepReport]]:
 
 def line(step: StepReport) -> str:
     """What a tree says of one step."""
-    said = step.outcome if step.state == "otherwise" else step.state
+    said = state_of(step)
     if step.waits_for:
         said = f"waits for {_names(step.waits_for)}"
-    return f"{step.name}  {said}"
+    held = held_text(step) if set(step.held_by) - set(step.waits_for) else ""
+    return f"{step.name}  {said}{held and '; '}{held}"
 
 
 def _shown(
@@ -111,6 +261,6 @@ def _shown(
 
 def _names(names: Sequence[str]) -> str:
     """Some names, and how many more there are."""
-    if len(names) <= _MOST_NAMES:
-        return ", ".join(names)
-    return f"{', '.join(names[:_MOST_NAMES])} and {format_count(len(names) - _MOST_NAMES)} more"
+    said = ", ".join(map(shown, names[:_MOST_NAMES]))
+    more = len(names) - _MOST_NAMES
+    return f"{said} and {format_count(more)} more" if more > 0 else said
