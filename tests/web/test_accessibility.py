@@ -12,6 +12,7 @@ from redis import Redis
 import forkq
 from tests.support.waiting import wait_until
 from tests.web.browser import PHONE, WIDE, Browser
+from tests.web.flow_data import add_flow
 from tests.web.scenario import shop
 
 AXE = Path(__file__).parents[2] / "build" / "axe.min.js"
@@ -25,7 +26,7 @@ PAGES = (
     "/", "/queues", "/queue?name=mail", f"/queue?{urlencode({'name': LONG})}", "/busy", "/failures",
     "/retries", "/retries?job=Nope", "/scheduled", "/dead", "/job?jid=dead-2", "/job-metrics",
     "/job-metrics?job=Thumbnail", "/cron", "/cron/job?name=nightly", "/limits", "/locks", "/search",
-    "/batches", "/batch?bid=shopbatch",
+    "/batches", "/batch?bid=shopbatch", "/flows", "/flow?bid=shopflow",
     "/search?q=Mail", "/nothing",
 )  # fmt: skip
 # The rules of axe about what another scheme or size can change: the elements stay the same.
@@ -86,6 +87,7 @@ def test_each_page_fits_and_axe_finds_nothing_grave(
     """In the light on a desk, and in the dark on a phone, where colours are what differs most."""
     if full:
         shop(redis)
+        add_flow(redis, "shopflow")
         redis.sadd("queues", LONG)
         forkq.api.Queue(LONG).pause()
         forkq.api.cron.add("nightly", "0 3 * * *", "Report")

@@ -9,6 +9,7 @@ import pytest
 from redis import Redis
 
 from tests.web.browser import Browser
+from tests.web.flow_data import add_wide_flow
 from tests.web.scale import CLASS, LONG, MANY, at_scale
 
 pytestmark = pytest.mark.xdist_group("browser")
@@ -31,6 +32,8 @@ PAGES = (
     "/locks",
     "/batches",
     "/batch?bid=scalebatch",
+    "/flows",
+    "/flow?bid=scaleflow",
 )
 
 
@@ -50,6 +53,7 @@ def faults(browser: Browser, path: str) -> list[str]:
 def test_nothing_breaks_at_scale(browser: Browser, redis: Redis, many: int) -> None:
     """A million jobs, ``many`` queues and processes, long names and numbers of twelve digits."""
     at_scale(redis, many)
+    add_wide_flow(redis, "scaleflow", LONG)
     browser.open("/queues")
     browser.wait_text("1,000,120", "tbody")  # the facts may be those of the test before
     found = [fault for path in PAGES for fault in faults(browser, path)]

@@ -9,16 +9,18 @@ import pytest
 from redis import Redis
 
 from tests.web.browser import PHONE, Browser
+from tests.web.flow_data import add_flow
 from tests.web.scenario import shop
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
 
-# Eight in all: the repository keeps them.
+# Nine in all: the repository keeps them.
 PAGES = {
     "dashboard": "/",
     "queue": "/queue?name=mail",
     "busy": "/busy",
     "failures": "/failures",
+    "flow": "/flow?bid=shopflow",
     "job": "/job?jid=dead-2",
     "metrics": "/job-metrics?job=Thumbnail",
 }
@@ -27,6 +29,7 @@ PAGES = {
 def test_pictures(browser: Browser, redis: Redis, tmp_path: Path) -> None:
     folder = Path(os.environ.get("FORKQ_TEST_SCREENSHOTS", tmp_path))
     shop(redis)
+    add_flow(redis, "shopflow")
     for name, path in PAGES.items():
         browser.look((1280, 860), "light")
         _picture(browser, path, folder / f"web-{name}.png")

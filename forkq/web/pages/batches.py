@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from starlette.responses import RedirectResponse, Response
+
 from ... import api
 from ...api.features.batches import batch_reports
 from ...errors import ForkqError, ServerUnavailable
 from ...screens.features import batches as screen
 from ...screens.features.batches import BATCHES, CANCEL, PATH, PATH_OF_ONE, SEAL, told
+from ...screens.features.flows import PATH_OF_ONE as PATH_OF_FLOW
 from ...screens.plans import Plan
 from ..refused import PageRefused
 from ..routing import NavItem, action, page
@@ -29,7 +32,7 @@ def batches(visit: Visit) -> View:
     return View("batches.html", values)
 
 
-def batch(visit: Visit) -> View:
+def batch(visit: Visit) -> View | Response:
     bid = visit.query("bid")
     try:
         report = api.Batch(bid, visit.server).report()
@@ -37,6 +40,8 @@ def batch(visit: Visit) -> View:
         raise
     except ForkqError as error:
         raise PageRefused(404, "There is no such batch.", str(error)) from None
+    if isinstance(report, api.FlowReport):
+        return RedirectResponse(visit.url(PATH_OF_FLOW, bid=bid), 303)
     within = batch_reports(report.children[:_MOST], visit.server)
     table = BATCHES.table("web", within, max(0, len(report.children) - len(within)))
     values = {"batch": report, "told": told(report), "within": table, "few": _FEW}
