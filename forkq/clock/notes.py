@@ -7,7 +7,8 @@ later, and keeps no other one from theirs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from ..errors import ForkqError, MalformedPayload
 from ..features.effects import packed
@@ -15,7 +16,7 @@ from ..features.notes import effect_in
 from ..store.connection import RedisConnection, RedisError, ResponseError
 from ..store.damage import DAMAGED_FEATURE, about
 from ..store.outage import Backoff, Outage
-from ..store.scripts import EFFECTS_ALONE
+from ..store.scripts import NOTES_CARRY
 from ..store.steps import checked
 from ..wire.keys import Keys
 from ..wire.times import now
@@ -34,6 +35,13 @@ _DOWN: Final = "the shard {} does not take what is noted for it; trying again"
 _UP: Final = "the shard {} takes what was noted for it"
 
 
+# Seconds for which a shard knows which clock carries the notes of another one to it.
+_CLAIMED_FOR: Final = 86_400
+
+# The place of a note in its stream.
+_Place: TypeAlias = tuple[int, int]
+
+
 class Note(NamedTuple):
     """One note: its id in the stream, the shard that it is for, and its effect."""
 
@@ -41,9 +49,28 @@ class Note(NamedTuple):
     to: str
     text: bytes
 
+    @property
+    def place(self) -> _Place:
+        """Where it stands among the others."""
+        milliseconds, _, number = self.id.partition(b"-")
+        return int(milliseconds), int(number)
+
+
+class Rest(NamedTuple):
+    """A shard that is down, until which moment (epoch seconds) it is left alone, and where the
+    oldest note for it stands."""
+
+    until: float
+    oldest: _Place
+
 
 class NoteCarrier:
-    """Carries the notes of one shard. While there are none, nothing is asked."""
+    """Carries the notes of one shard. While there are none, nothing is asked.
+
+    A clock that was stopped between reading and carrying must not carry an old note after another
+    clock has carried newer ones. So a carrier first tells the other shard that the notes come by it
+    from now on, then reads them; and that shard takes none from any other one.
+    """
 
     def __init__(
         self,
@@ -56,71 +83,121 @@ class NoteCarrier:
         self._connection = connection
         self._others = others
         self._log = log
+        self._name = token_hex(8)
+        self._claimed: set[str] = set()  # the shards that take notes from this carrier
         self._notes: list[Note] = []
-        # What stands before it is for shards that rest: it is read again when one has rested.
-        self._from = b"-"
+        self._from: _Place = (0, 0)  # what stands before it is for shards that rest
         self._watch = False
-        self._rests: dict[str, float] = {}  # the shards that are down -> when to try, epoch seconds
+        self._rests: dict[str, Rest] = {}
         self._outages: dict[str, tuple[Outage, Backoff]] = {}
 
     def load(self, watch: bool) -> None:
         """Reads the next notes."""
         self._watch = watch
-        asked = ("XRANGE", self._keys.notes, self._from, "+", "COUNT", _PAGE)
-        found = checked(self._connection.pipeline(tracked(asked, watch)))[-1]
-        self._notes = [_note(*entry) for entry in found]
+        self._notes = self._read(self._from, watch)
 
     def next_due(self) -> float | None:
         """At once if there is a note; else when a shard that was down is tried again."""
-        return 0.0 if self._notes else min(self._rests.values(), default=None)
+        return 0.0 if self._notes else min((r.until for r in self._rests.values()), default=None)
 
     def work(self) -> None:
         """Carries a page of notes, and reads the next one: the server does not report this clock's
         own changes."""
-        if rested := [to for to, until in self._rests.items() if until <= now()]:
-            for to in rested:
-                del self._rests[to]
-            self._from = b"-"
-            self.load(self._watch)
-        for to in dict.fromkeys(note.to for note in self._notes):
+        for to in [to for to, rest in self._rests.items() if rest.until <= now()]:
+            self._try_again(to)
+        page = self._notes
+        for to in dict.fromkeys(note.to for note in page):
             if to not in self._rests:
-                self._carry(to, [note for note in self._notes if note.to == to])
-        if any(note.to in self._rests for note in self._notes):
-            self._from = b"(" + self._notes[-1].id
+                self._carry(to, [note for note in page if note.to == to])
+        if page and all(note.to in self._rests for note in page):
+            milliseconds, number = page[-1].place
+            self._from = milliseconds, number + 1
         self.load(self._watch)
 
-    def _carry(self, to: str, notes: Sequence[Note]) -> None:
-        """Has that shard do what these notes say, and deletes them."""
+    def _read(self, first: _Place, watch: bool) -> list[Note]:
+        """Reads a page of notes, from that place on."""
+        begins = "{}-{}".format(*first)
+        asked = ("XRANGE", self._keys.notes, begins, "+", "COUNT", _PAGE)
+        found = checked(self._connection.pipeline(tracked(asked, watch)))[-1]
+        return [_note(*entry) for entry in found]
+
+    def _try_again(self, to: str) -> None:
+        """Carries the oldest notes for a shard that was down. If it takes them, the others are read
+        from there on; else only these were read."""
+        oldest = self._rests[to].oldest
+        notes = [note for note in self._read(oldest, watch=False) if note.to == to]
+        if not notes or self._carry(to, notes):
+            del self._rests[to]
+            self._from = min(self._from, oldest)
+            self.load(self._watch)
+
+    def _carry(self, to: str, notes: Sequence[Note]) -> bool:
+        """Has that shard do what these notes say, and deletes them. Returns whether it is there. To
+        one that has taken none from this carrier yet, they are carried once they were read
+        anew."""
         try:
-            self._send(to, notes)
+            are_told = to in self._claimed
+            self._send(to, notes) if are_told else self._claim(to)
         except (RedisError, ForkqError) as error:
-            outage, backoff = self._outage_of(to)
-            outage.begin(error)
-            self._rests[to] = now() + backoff.pause()
-            return
-        self._connection.call("XDEL", self._keys.notes, *(note.id for note in notes))
+            self._let_rest(to, notes[0].place, error)
+            return False
+        if are_told:
+            self._connection.call("XDEL", self._keys.notes, *(note.id for note in notes))
         if to in self._outages:
             self._outages.pop(to)[0].end()
+        return True
 
-    def _outage_of(self, to: str) -> tuple[Outage, Backoff]:
+    def _let_rest(self, to: str, oldest: _Place, error: Exception) -> None:
+        """Leaves a shard alone that has not taken the notes from that place on."""
         if to not in self._outages:
             outage = Outage(self._log, _DOWN.format(to), _UP.format(to))
             self._outages[to] = outage, Backoff(longest=_LONGEST_REST)
-        return self._outages[to]
+        outage, backoff = self._outages[to]
+        outage.begin(error)
+        self._rests[to] = Rest(now() + backoff.pause(), oldest)
+
+    def _reach(self, to: str) -> tuple[RedisConnection, Keys]:
+        """The connection to that shard, and the names of its keys; "" is this one."""
+        if to in ("", self._others.own):
+            return self._connection, self._keys
+        keys = self._others.keys(to)
+        return self._others.connection(to), keys
+
+    def _claim(self, to: str) -> None:
+        """Tells that shard that the notes of this one come by this carrier from now on."""
+        there, keys = self._reach(to)
+        there.call("SET", keys.carrier(self._others.own), self._name, "EX", _CLAIMED_FOR)
+        self._claimed.add(to)
 
     def _send(self, to: str, notes: Sequence[Note]) -> None:
-        is_here = to in ("", self._others.own)
-        keys = self._keys if is_here else self._others.keys(to)
-        names, texts, ends = list[Any](), list[str](), keys.totals("ends")
+        """Has that shard do what these notes say. Raises ResponseError if it does nothing, or where
+        a job would be lost."""
+        there, keys = self._reach(to)
+        names, ends = list[Any]([keys.carrier(self._others.own)]), keys.totals("ends")
+        said, texts = list[Note](), list[str]()
         for note in notes:
             try:
                 texts.append(packed([effect_in(note.text, keys.prefix)], names, ends))
+                said.append(note)
             except MalformedPayload as error:
-                self._log.error("a note is left out", note=repr(note.text[:200]), error=str(error))
+                self._leave_out(note, error)
         if texts:
-            there = self._connection if is_here else self._others.connection(to)
-            reply = there.script(EFFECTS_ALONE, names, texts)
-            self._tell_damaged(to, keys, reply[1:] if isinstance(reply, list) else ())
+            replies = there.script(NOTES_CARRY, names, (self._name, _CLAIMED_FOR, *texts))
+            self._judge(to, keys, said, replies)
+
+    def _judge(self, to: str, keys: Keys, notes: Sequence[Note], replies: Any) -> None:
+        """Notes what the shard says of each note."""
+        if not replies:
+            self._claimed.discard(to)
+            raise ResponseError("another clock carries them")
+        damaged = [name for each in replies if isinstance(each, list) for name in each[1:]]
+        self._tell_damaged(to, keys, damaged)
+        for note, reply in zip(notes, replies, strict=True):
+            if isinstance(reply, ResponseError):
+                self._leave_out(note, reply)
+
+    def _leave_out(self, note: Note, error: Exception) -> None:
+        self._log.error("a note is left out", note=repr(note.text[:200]), error=str(error))
 
     def _tell_damaged(self, to: str, keys: Keys, names: Sequence[bytes]) -> None:
         """Logs what was left out. Raises ResponseError where that would lose a job."""

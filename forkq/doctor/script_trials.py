@@ -295,6 +295,12 @@ class _Story:
         yield Trial(("XLEN", keys.notes), 1)
         yield Trial(("ZREM", keys.schedule, _SECOND), 1)
         yield Trial(("DEL", keys.notes, keys.pushed(_JID(1))), 2)
+        told = [keys.carrier("other")]
+        text = packed([due], told, self._marked[1])
+        yield Trial(("SET", told[0], "me", "EX", _KEPT), b"OK")
+        yield Trial(Call(scripts.NOTES_CARRY, told, ["me", _KEPT, text]), [1])
+        yield Trial(("ZREM", keys.schedule, _SECOND), 1)
+        yield Trial(("DEL", told[0], keys.pushed(_JID(1))), 2)
 
     def _batched(self) -> Iterator[Trial]:
         """A member is pushed into a batch, and ends; the callback goes to the schedule."""

@@ -32,6 +32,7 @@ _BELONGS: Final = tuple(
         (r"forkq:(moves|arrived|cancelled)$", "hash"),
         (r"forkq:results:ended$|\{queue:.*\}:(suspects|moving)$", "list"),
         (r"forkq:notes$", "stream"),
+        (r"forkq:notes:from:", "string"),
         (r"forkq:(cron:paused|classes:released|suspects|flows:unfinished|signalled)$", "set"),
         (r"forkq:(secret|leader|leader:left|stat:ran_twice)$", "string"),
         (r"\{queue:.*\}:(inflight|control|turn)$", "hash"),

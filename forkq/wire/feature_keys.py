@@ -78,6 +78,10 @@ class FeatureKeys(msgspec.Struct, frozen=True):
         there."""
         return f"{self.prefix}forkq:notes"
 
+    def carrier(self, shard: str) -> str:
+        """String, expiring: which clock carries the notes of that shard here."""
+        return f"{self.prefix}forkq:notes:from:{shard}"
+
     def result(self, jid: str) -> str:
         """String, expiring: how that job has ended, and what it has returned, or a placeholder
         until then, as JSON (features/results/parts.py)."""

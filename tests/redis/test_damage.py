@@ -35,7 +35,7 @@ EVERY: Final[dict[str, tuple[str, ...]]] = {
     "cancelled": (), "cancelled_lately": (), "doubted": (), "tickets": (),
     "iteration": ("7ff3",), "steps": ("7ff3",), "event": ("go",), "signalled": (),
     "pushed": ("7ff3",), "window": ("0f",),
-    "result": ("7ff3",), "results_ended": (), "notes": (),
+    "result": ("7ff3",), "results_ended": (), "notes": (), "carrier": ("mail",),
     "batch": ("b1",), "batch_ends": ("b1",), "batches": (), "flow_steps": ("b1",),
     "flows_unfinished": (),
     "suspected": (), "marked": (), "unique": ("0f",), "moves": (), "arrived": (), "moving": ("x",),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from forkq.clock.notes import NoteCarrier
 from forkq.clock.other_shards import OtherShards
 from forkq.config.shards import Shard
 from forkq.features.effects import Effect, packed
-from forkq.features.notes import ANYWHERE, noted
+from forkq.features.notes import ANYWHERE, noted, text_of
 from forkq.store.connection import ConnectionLost, RedisConnection
 from forkq.store.redis_py import exceptions
 from forkq.store.scripts import EFFECTS_ALONE
@@ -53,6 +54,12 @@ def carrier(
 def due(number: int) -> Effect:
     """The effect that puts a job into the schedule."""
     return Effect("due", ANYWHERE.schedule, (f"job {number}",), (ANYWHERE.pushed(f"j{number}"),))
+
+
+def settled(way: str, state: int) -> Effect:
+    """The effect that tells a batch how its only member has ended, or that it waits again."""
+    [key, *more] = ANYWHERE.of_batch("b", ())
+    return Effect("batch", key, (1, 0, state, way, "j1"), tuple(more))
 
 
 def note(connection: RedisConnection, to: str, *effects: Effect) -> None:
@@ -102,7 +109,7 @@ def test_a_clock_killed_between_carrying_and_deleting_changes_nothing(
         patch.setattr(connection, "call", killed)
         carrier.load(watch=False)
         with pytest.raises(ConnectionLost):
-            carrier.work()
+            carry(carrier)
     assert redis.zrem("mail:schedule", "job 1") == 1
     assert redis.xlen(KEYS.notes) == 2
     with_other = NoteCarrier(KEYS, connection, carrier._others, RecordedLog())
@@ -172,6 +179,98 @@ def test_a_job_whose_schedule_is_damaged_waits(
     monkeypatch.setattr(notes, "now", lambda: retried)
     carry(carrier, retried or 0.0)
     assert redis.zcard("mail:schedule") == 1
+
+
+def test_a_note_with_odd_arguments_keeps_no_other_one_from_its_shard(
+    carrier: NoteCarrier, connection: RedisConnection, redis: Redis, log: RecordedLog
+) -> None:
+    """Each has the name of an effect, and says what that one does not understand."""
+    odd = [
+        '["result", "r", ["x", "soon"], []]',
+        '["batch", "b", [1, "far", 1, "done", ""], ["ends"]]',
+    ]
+    redis.hset("mail:b", mapping={"state": "sealed", "total": 3})
+    note(connection, "mail", due(1))
+    for text in odd:
+        redis.xadd(KEYS.notes, {"to": "mail", "effect": text})
+    note(connection, "mail", due(2))
+    carry(carrier)
+    assert redis.zrange("mail:schedule", 0, -1) == [b"job 1", b"job 2"]
+    assert redis.xlen(KEYS.notes) == 0
+    told = [facts["note"] for _, event, facts in log.lines if event == "a note is left out"]
+    assert told == [repr(text.encode()) for text in odd]
+
+
+def test_a_clock_that_was_stopped_carries_nothing_after_another_one(
+    carrier: NoteCarrier, connection: RedisConnection, redis: Redis, redis_server: Server
+) -> None:
+    """It has read that a member is dead. Meanwhile the next leader has carried that, and that it
+    waits again."""
+    member = Keys("mail:")
+    redis.hset(member.batch("b"), mapping={"state": "sealed", "total": 1})
+    note(connection, "mail", settled("dead", 2))
+    carrier.load(watch=False)
+    carrier.work()  # the first one tells that shard that it carries the notes
+    assert redis.xlen(KEYS.notes) == 1
+    with closing(OtherShards(config_at(redis_server.url))) as others:
+        note(connection, "mail", settled("retried from the dead set", 0))
+        carry(NoteCarrier(KEYS, connection, others, RecordedLog()))
+    assert redis.hget(member.batch("b"), "dead") == b"0"
+    carrier.work()  # goes on where it was stopped
+    assert redis.hget(member.batch("b"), "dead") == b"0"
+    note(connection, "mail", settled("done", 1))
+    carry(carrier, now() + 60)  # it leads again
+    assert redis.hget(member.batch("b"), "done") == b"1"
+    assert redis.xlen(KEYS.notes) == 0
+
+
+def test_a_shard_that_takes_no_writes_gets_its_notes_later(
+    connection: RedisConnection,
+    redis: Redis,
+    redis_server: Server,
+    own_server: Server,
+    log: RecordedLog,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was a master, and is a replica by now: nothing that it is told may be forgotten."""
+    there = own_server.client()
+    config = config_at(redis_server.url, "default", Shard("far", own_server.url, prefix="far:"))
+    with closing(OtherShards(config)) as others:
+        carrier = NoteCarrier(KEYS, connection, others, log)
+        note(connection, "far", due(1))
+        carry(carrier)
+        assert there.zcard("far:schedule") == 1
+        there.replicaof("127.0.0.1", "1")
+        note(connection, "far", due(2))
+        carry(carrier)
+        assert redis.xlen(KEYS.notes) == 1
+        there.replicaof("NO", "ONE")
+        later = carrier.next_due() or 0.0
+        monkeypatch.setattr(notes, "now", lambda: later)
+        carry(carrier, later)
+    assert there.zrange("far:schedule", 0, -1) == [b"job 1", b"job 2"]
+    assert redis.xlen(KEYS.notes) == 0
+
+
+def test_what_waits_for_a_shard_that_is_down_is_read_once(
+    carrier: NoteCarrier, connection: RedisConnection, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each later try reads one page, however much waits; and notes for others still arrive."""
+    with redis.pipeline() as pipe:
+        for number in range(1_000):
+            effect = text_of(due(number))
+            pipe.xadd(KEYS.notes, {"to": "down", "effect": effect})
+        pipe.execute()
+    note(connection, "mail", due(5000))
+    carry(carrier)
+    for _ in range(3):
+        retried = carrier.next_due() or 0.0
+        monkeypatch.setattr(notes, "now", lambda: retried)  # noqa: B023
+        redis.config_resetstat()
+        carry(carrier, retried)
+        assert redis.info("commandstats")["cmdstat_xrange"]["calls"] <= 3
+    assert redis.xlen(KEYS.notes) == 1_000
+    assert redis.zrange("mail:schedule", 0, -1) == [b"job 5000"]
 
 
 def test_the_clock_hears_of_a_note_at_once(
