@@ -256,7 +256,8 @@ class Builder:
         blocking = lambda: blocks.now  # noqa: E731
         record = Record(self._identity, self._keys, info, crowded=crowded, blocking=blocking)
         end_cancelled = lambda: limits.end_cancelled(manager.regions)  # noqa: E731
-        cancelled = WatchCancelled(self._keys, limits.cancelled, self._log, end_cancelled)
+        known = (self._keys, limits.cancelled, self._log)
+        cancelled = WatchCancelled(*known, end_cancelled, limits.paused)
         return Heartbeat(
             self._connection(),
             [*self._make_tasks(record, fetch.channel, lost_leases), cancelled],

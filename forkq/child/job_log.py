@@ -21,6 +21,7 @@ from ..runtime.log import LogOnce
 from ..runtime.log_console import SENTENCE
 from ..units import format_duration
 from ..wire.lease import UnitOfWork
+from ..wire.marks import needs_newer
 from ..wire.payload import Payload, loads
 from ..wire.printable import class_name, message, shown_name, with_message
 from ..wire.times import now, seconds
@@ -68,7 +69,10 @@ class JobLog(JobObserver):
         self._log_once = LogOnce(log)
 
     def postponed(self, run: JobRun) -> None:
-        """Logs one line for all postponed jobs: there may be many, and they come again."""
+        """Logs one line for all jobs that a newer forkq must run: there may be many, and they come
+        again. Who has paused a batch knows it."""
+        if not needs_newer(run.marks):
+            return
         version = run.marks.get("v") if type(run.marks) is dict else None
         self._log_once.warning("newer", _NEEDS_NEWER, **_values(run), v=version)
 

@@ -32,6 +32,7 @@ from ..errors import (
     caused_by_shutdown,
     decision_in,
 )
+from ..features.batch.pause import pause_of
 from ..features.cancel.parts import field_in
 from ..features.effects import name_of
 from ..features.flow.parts import is_step
@@ -66,9 +67,11 @@ from .failure.retry import (
     obey,
     postpone,
     postponed_too_long,
+    put_off,
 )
 from .failure.settle import (
     EndsUnrun,
+    IsPaused,
     MustRunAlone,
     MustRunSole,
     NeedsNewer,
@@ -208,14 +211,20 @@ class JobWay:
             return postponed_too_long(run.marks) or NeedsNewer()
         if self._limits.cancelled and field_in(self._limits.cancelled, job):
             return EndsUnrun("cancelled")
-        outcome = outcome_at_start(needs_in(run.marks), now())
-        if outcome is not None and failure_in(run.marks) is None:
+        error, needs = failure_in(run.marks), needs_in(run.marks)
+        outcome = outcome_at_start(needs, now())
+        if outcome is not None and error is None:
             return EndsUnrun(outcome)
+        if (
+            self._limits.paused
+            and error is None
+            and (pause := pause_of(self._limits.paused, needs))
+        ):
+            return IsPaused(pause)
         if self._role == "ordinary" and is_suspect(run.marks):
             return MustRunAlone()
         if self._role == "ordinary" and (name := name_in(job)) in self._held:
             return MustRunAlone(name)
-        error = failure_in(run.marks)
         if error is None and self._role == "solo" and needs_sole(run.marks):
             return MustRunSole()
         if error is not None:
@@ -363,8 +372,9 @@ class JobWay:
     def _put_elsewhere(self, run: JobRun, why: NotRun) -> None:
         """Sends a job elsewhere that is not performed here. Nothing of it counts."""
         unit = run.unit
-        if isinstance(why, NeedsNewer):
-            self._settler.retry(unit, postpone(unit), until="queued")
+        if isinstance(why, NeedsNewer | IsPaused):
+            later = put_off(unit, why.pause) if isinstance(why, IsPaused) else postpone(unit)
+            self._settler.retry(unit, later, until="queued")
             for postponed in self._observers.postponed:
                 postponed(run)
         elif isinstance(why, EndsUnrun):

@@ -44,7 +44,8 @@ class JobObserver:
         decided is settled."""
 
     def postponed(self, run: JobRun) -> None:
-        """The job needs a newer forkq. It was not run, and waits in the schedule."""
+        """The job needs a newer forkq, or its batch is paused. It was not run, and waits in the
+        schedule."""
 
     def ended(self, run: JobRun, outcome: EndOutcome) -> None:
         """A feature of the job has ended it instead of a run."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from .. import registry
 from ..errors import InvalidJob, TimeLimit, shown
+from ..features.batch.pause import BatchPause
 from ..features.cancel.parts import Mark, field_in
 from ..runtime.deadlines import DeadlineTable, StartCells, UnitCells
 from ..runtime.stack_dump import calls_in, in_app, innermost
@@ -99,6 +100,7 @@ class TimeLimits:
         self._running: set[TimedJob] = set()
         # What is cancelled, as far as this child knows; the heartbeat's thread changes it.
         self.cancelled: dict[str, Mark] = {}
+        self.paused: dict[str, BatchPause] = {}  # and which batches are paused, by their ids
         self._forced: set[JobRun] = set()  # jobs that the master ends if they go on
         self._looks_at = 0.0  # when the main thread looks again, at the latest (monotonic)
         # The classes whose jobs are timed even if their payloads have no limit.

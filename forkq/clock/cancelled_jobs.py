@@ -7,11 +7,12 @@ two passes have found the job nowhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ..errors import MalformedPayload
+from ..features.batch.pause import field_of_pause, read_pauses
 from ..features.cancel import parts as cancel
 from ..features.cancel.parts import (
     REMEMBERED,
@@ -71,11 +72,18 @@ class CancelledJobs:
         self._watch = watch
         every = tracked(("HGETALL", self._keys.cancelled), watch)
         found = checked(self._connection.pipeline(every))[-1]
+        self._forget_old_pauses(found)
         before, self._marks = self._marks, read_marks(found)
         kept = {field for field, mark in self._marks.items() if before.get(field) == mark}
         if len(kept) < len(self._marks):
             self._next_pass = 0.0
         self._missed = {field: self._missed.get(field, 0) for field in kept}
+
+    def _forget_old_pauses(self, found: Mapping[bytes, bytes]) -> None:
+        """Removes the pauses of batches that have not changed for as long as a batch is kept."""
+        old = [bid for bid, pause in read_pauses(found).items() if pause.is_over(now())]
+        if old:
+            self._connection.call("HDEL", self._keys.cancelled, *map(field_of_pause, old))
 
     def next_due(self) -> float | None:
         """When to look, epoch seconds: at once, while a pass is not at its end."""

@@ -213,6 +213,7 @@ class _NoTimeLimits:
 
     classes: Container[str] = ()
     cancelled: Mapping[str, Mark] = NOTHING
+    paused: Mapping[str, Mark] = NOTHING
 
     def start_cells(self) -> StartCells:
         """The places in which begins are noted: no master reads them."""

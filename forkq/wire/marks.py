@@ -4,8 +4,9 @@
 now on. ``failed``: it has failed in a process that could not settle it; the child that fetches it
 settles it and does not run it. ``crashes``: how its processes died. ``v``: the lowest version of
 this format that can run the job; plain jobs have none. ``postponed``: since when no process that
-fetched the job knew that version. ``snoozed``: since when the job has done
-nothing but snooze, and how often. ``needs``: what the features of a marked job need (features/).
+fetched the job knew that version. ``snoozed``: since when the job has done nothing but snooze, and
+how often. ``paused``: the batch whose pause has put it off. ``needs``: what the features of a
+marked job need (features/).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ SUSPECT: Final = "suspect"
 FAILED: Final = "failed"
 POSTPONED: Final = "postponed"
 SNOOZED: Final = "snoozed"
+PAUSED: Final = "paused"
 NEEDS: Final = "needs"
 # What this forkq can run. It rises with each feature that an older child must not run without.
 VERSION: Final = 8
@@ -100,6 +102,13 @@ def snooze(marks: dict[str, Any]) -> float:
         since, count = now(), 0
     marks[SNOOZED] = {"since": since, "count": count + 1}
     return seconds(since)
+
+
+def forget_pause(job: Payload) -> None:
+    """The job runs: no pause of its batch keeps it any more."""
+    marks = job.get(KEY)
+    if type(marks) is dict:
+        marks.pop(PAUSED, None)
 
 
 def counted(crashes: list[Any]) -> int:
@@ -198,5 +207,6 @@ def clear(job: Payload) -> None:
         marks.pop(FAILED, None)
         marks.pop(POSTPONED, None)
         marks.pop(SNOOZED, None)
+        marks.pop(PAUSED, None)
         if not marks:
             del job[KEY]

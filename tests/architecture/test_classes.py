@@ -38,6 +38,7 @@ LARGE: Final[dict[str, Size]] = {
     "forkq/wire/feature_keys.py:FeatureKeys": Size(methods=21),
     # Records: each field is a value that a document names, or that is sent or received.
     "forkq/api/processes.py:Process": Size(fields=20),
+    "forkq/api/features/batches.py:BatchReport": Size(fields=16),
     "forkq/wire/options.py:JobOptions": Size(fields=26),
     "forkq/child/fetch/channel.py:Exchange": Size(fields=17),
     "forkq/master/handover.py:ChildRecord": Size(fields=18),

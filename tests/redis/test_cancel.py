@@ -561,9 +561,8 @@ class HearingChild:
         self.child = InProcessChild(url, **more)
         limits, manager = self.child.limits, self.child.manager
         log = self.child.log
-        watch = WatchCancelled(
-            Keys(), limits.cancelled, log, lambda: limits.end_cancelled(manager.regions)
-        )
+        end = lambda: limits.end_cancelled(manager.regions)  # noqa: E731
+        watch = WatchCancelled(Keys(), limits.cancelled, log, end, limits.paused)
         self.connection = RedisConnection(url)
         outage, refusal = Outage(log), Outage(log, "refused", "taken")
         self.heartbeat = Heartbeat(

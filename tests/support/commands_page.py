@@ -110,6 +110,8 @@ EXAMPLES: Final = {
     "undo": "forkq undo 9b1c4a",
     "batches cancel": "forkq batches cancel 97sCyP1175puoA",
     "batches list": "forkq batches list",
+    "batches pause": "forkq batches pause 97sCyP1175puoA",
+    "batches resume": "forkq batches resume 97sCyP1175puoA",
     "batches retry": "forkq batches retry 97sCyP1175puoA",
     "batches seal": "forkq batches seal 97sCyP1175puoA",
     "batches show": "forkq batches show 97sCyP1175puoA",

@@ -98,6 +98,26 @@ def test_an_open_batch_is_sealed_and_cancelled(web: TestClient, redis: Redis) ->
     assert redis.hkeys(KEYS.cancelled) == [f"batch:{batch.bid}".encode()]
 
 
+def test_a_batch_is_paused_and_goes_on(
+    web: TestClient, redis: Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    batch = made("imports")
+    path = f"/batch?bid={batch.bid}"
+    assert "/batch/resume" not in web.get(path).text
+    with caplog.at_level(logging.INFO, logger="forkq.web.audit"):
+        act(web, "/batch/pause", bid=batch.bid)
+    html = web.get(path).text
+    assert "its members wait" in html
+    assert "/batch/pause" not in html
+    assert "waiting, paused" in web.get("/batches").text
+    assert batch.report().paused_at > 0
+    act(web, "/batch/resume", bid=batch.bid)
+    assert "goes on" in web.get(path).text
+    assert batch.report().paused_at == 0
+    told = [record.msg for record in caplog.records if record.name == "forkq.web.audit"]
+    assert [one["action"] for one in told if isinstance(one, dict)] == ["pause batch"]
+
+
 def test_batches_within_a_job_and_what_is_gone(web: TestClient, redis: Redis) -> None:
     told = forkq.job(name="Told")(lambda: None)
     with forkq.Batch("outer", on_finish=told.s()) as outer:

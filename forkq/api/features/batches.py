@@ -10,14 +10,16 @@ from typing import Final, Literal, TypeAlias, TypeVar, cast
 from ...cancelling import note_cancelled
 from ...errors import ForkqError, ServerUnavailable, shown
 from ...features.batch.parts import EVENTS, Event
+from ...features.batch.pause import field_of_pause, since_in
 from ...features.cancel.parts import field_of_batch
 from ...servers import Server, Servers, first_found
 from ...store.scripts import BATCH_CHANGE, FLOW_CHANGE
+from ...wire.marks import PAUSED
 from ...wire.times import now
 from ..bulk import Outcome, together
 from ..door import servers as all_servers
 from ..filters import Filter
-from ..job_sets import DeadSet
+from ..job_sets import DeadSet, ScheduledSet
 
 T = TypeVar("T")
 BatchState: TypeAlias = Literal["open", "broken", "waiting", "finished", "succeeded", "cancelled"]
@@ -40,7 +42,8 @@ class BatchReport:
     "succeeded"; "cancelled": its members end. ``fired``: when the time of an event came (epoch
     seconds). ``failing`` and ``dead_jids`` are jids of members, of the first 1,000. ``children``:
     the batches that are its members, ``parent``: the one of which it is a member, or "".
-    ``silent_for``: for how many seconds an open batch has got no member.
+    ``silent_for``: for how many seconds an open batch has got no member. ``paused_at``: since when
+    it is paused (epoch seconds); 0 if it is not.
     """
 
     bid: str
@@ -58,6 +61,7 @@ class BatchReport:
     parent: str
     silent_for: float
     shard: str
+    paused_at: float = 0.0
 
     @property
     def waiting(self) -> int:
@@ -107,8 +111,24 @@ class BatchEntry:
         if report.state in _ENDED:
             raise ForkqError(f"the batch {self.bid} has {report.state}: nothing of it is left")
         fields = [(field_of_batch(bid), "") for bid in _cancel(server, report)]
-        servers = self._with_members(server)
-        _on_each(servers, lambda one: note_cancelled([one], fields, None))
+        _on_each(self._with_members(server), lambda one: _note_cancelled(one, fields))
+
+    def pause(self) -> None:
+        """Keeps its members that wait from being run, and those of the batches within it, until
+        ``resume``. What runs goes on; what is pushed into it waits with the others. Raises
+        ForkqError if nothing of it is left to run."""
+        server, report = self._found()
+        if report.state in (*_ENDED, "cancelled"):
+            raise ForkqError(f"the batch {self.bid} is {report.state}: it has nothing to pause")
+        field = (field_of_pause(self.bid), "")
+        _on_each(self._with_members(server), lambda one: note_cancelled([one], [field], None))
+
+    def resume(self) -> Outcome:
+        """Ends its pause: what has come to its turn meanwhile goes to its queue now. Where it is
+        not paused, this changes nothing."""
+        server, _ = self._found()
+        parts = _on_each(self._with_members(server), lambda one: _resume(one, self.bid))
+        return reduce(together, parts)
 
     def retry_dead(self) -> Outcome:
         """Sends its dead members and callbacks to their queues now, and those of the batches within
@@ -197,6 +217,22 @@ def _on_each(servers: Iterable[Server], act: Callable[[Server], T]) -> list[T]:
     return found
 
 
+def _note_cancelled(server: Server, fields: Sequence[tuple[str, str]]) -> None:
+    """Notes on that server which batches are cancelled. They are paused no more: a member that was
+    put off ends where it waits."""
+    note_cancelled([server], fields, None)
+    bids = [field.partition(":")[2] for field, _ in fields]
+    server.ask(("HDEL", server.keys.cancelled, *map(field_of_pause, bids)))
+
+
+def _resume(server: Server, bid: str) -> Outcome:
+    """Ends the pause on that server, and sends the members that were put off to their queues. One
+    that a child puts off at this very moment comes later."""
+    server.ask(("HDEL", server.keys.cancelled, field_of_pause(bid)))
+    put_off = Filter(batch=bid, match=f'"{PAUSED}":"{bid}"')
+    return ScheduledSet(server).add_all_to_queue(put_off)
+
+
 def _cancel(home: Server, batch: BatchReport) -> Iterator[str]:
     """Cancels a batch, and then what is within it: from then on it gets nothing further. Yields the
     id of each."""
@@ -210,16 +246,25 @@ def _cancel(home: Server, batch: BatchReport) -> Iterator[str]:
 
 def _read(server: Server, bids: Sequence[str]) -> list[BatchReport]:
     """What Redis has of these batches, without those that are gone."""
-    replies = server.ask_leniently(*(("HGETALL", server.keys.batch(bid)) for bid in bids))
-    pairs = zip(bids, replies, strict=True)
-    return [_report(server, bid, _texts(fields)) for bid, fields in pairs if fields]
+    if not bids:
+        return []
+    keys = server.keys
+    paused = ("HMGET", keys.cancelled, *map(field_of_pause, bids))
+    asked = (("HGETALL", keys.batch(bid)) for bid in bids)
+    pauses, *found = server.ask_leniently(paused, *asked)
+    rows = zip(bids, found, pauses or [None] * len(bids), strict=True)
+    return [
+        _report(server, bid, _texts(fields), since_in(at)) for bid, fields, at in rows if fields
+    ]
 
 
 def _texts(fields: Mapping[bytes, bytes]) -> dict[str, str]:
     return {str(k, "utf-8", "replace"): str(v, "utf-8", "replace") for k, v in fields.items()}
 
 
-def _report(server: Server, bid: str, fields: dict[str, str]) -> BatchReport:
+def _report(
+    server: Server, bid: str, fields: dict[str, str], paused_at: float = 0.0
+) -> BatchReport:
     fired = {e: _number(fields.get(f"fired_{e[0]}")) for e in EVENTS if f"fired_{e[0]}" in fields}
     total, done, dead, other, void = (
         int(_number(fields.get(n))) for n in ("total", "done", "dead", "other", "void")
@@ -242,6 +287,7 @@ def _report(server: Server, bid: str, fields: dict[str, str]) -> BatchReport:
         fields.get("parent", ""),
         max(0.0, now() - _number(fields.get("pushed_at"))),
         server.name,
+        paused_at,
     )
 
 

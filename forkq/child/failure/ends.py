@@ -40,7 +40,7 @@ from ...wire import lease
 from ...wire.keys import Keys
 from ...wire.lease import UnitOfWork
 from ...wire.times import now
-from .retry import Bury, End, GoOn, Postpone, Retry, Sleeps, Snoozed
+from .retry import Bury, End, GoOn, Postpone, PutOff, Retry, Sleeps, Snoozed
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -326,9 +326,9 @@ def _counted_as(decision: Retry, unit: UnitOfWork) -> tuple[str, str]:
 
 def way_of(decision: Retry) -> str:
     """The way of ways.py that a job takes which is to run again."""
-    if isinstance(decision, Postpone):
-        return "left to a newer forkq"
-    return "snoozed" if isinstance(decision, Snoozed) else "retried"
+    if isinstance(decision, Snoozed | PutOff):
+        return "snoozed"
+    return "left to a newer forkq" if isinstance(decision, Postpone) else "retried"
 
 
 class OpenEndings:

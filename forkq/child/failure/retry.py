@@ -30,6 +30,7 @@ from ...errors import (
     UnknownVersion,
     shown,
 )
+from ...features.batch.pause import BatchPause
 from ...features.effects import jid_of, name_of
 from ...features.iterable.parts import Iteration, with_cursor
 from ...features.marked import EndOutcome, outcome_at_start
@@ -48,6 +49,7 @@ _MESSAGE_LIMIT: Final = 10_000
 _LARGE: Final = 256 << 10
 # Seconds, spread so that many such jobs do not come back at once. A rolling deploy takes minutes.
 _POSTPONED_FOR: Final = (15.0, 45.0)
+_EARLIER: Final = (0.75, 1.0)
 # Any integer may stand in a payload, but the delay that comes of it has to fit a float.
 _TRIES_CEILING: Final = 10_000
 _WINDOW_CEILING: Final = 1e9
@@ -65,6 +67,10 @@ class Retry(msgspec.Struct, frozen=True):
 
 class Postpone(Retry, frozen=True):
     """It was not run, and has not failed: it waits in the schedule until ``at``."""
+
+
+class PutOff(Postpone, frozen=True):
+    """It was not run, since its batch is paused."""
 
 
 class Snoozed(Retry, frozen=True):
@@ -174,6 +180,7 @@ def obey(
     """The decision for a job that has said what becomes of it, or was cancelled; or its failure, if
     it has done nothing but snooze for a day."""
     job = loads(unit.payload)
+    marks.forget_pause(job)
     if isinstance(said, Cancelled):
         return End("cancelled", name_of(job), jid=str(job.get("jid") or ""))
     if isinstance(said, Discard):
@@ -228,6 +235,15 @@ def postpone(unit: UnitOfWork) -> Postpone:
         noted[marks.POSTPONED] = noted[marks.POSTPONED] if is_noted else now()
         payload = encoded(unit, {**job, "queue": unit.queue_name})
     return Postpone(now() + random.uniform(*_POSTPONED_FOR), payload)
+
+
+def put_off(unit: UnitOfWork, pause: BatchPause) -> PutOff:
+    """The decision for a member of a paused batch: it comes back to the queue that had it, and its
+    payload says why it was put off."""
+    job, at = loads(unit.payload), now()
+    marks.marks_of(job)[marks.PAUSED] = pause.bid
+    payload = encoded(unit, {**job, "queue": unit.queue_name})
+    return PutOff(at + pause.lasts(at) * random.uniform(*_EARLIER), payload)
 
 
 def postponed_too_long(noted: Any) -> UnknownVersion | None:

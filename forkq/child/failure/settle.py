@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from ...errors import Dead, MalformedPayload
 from ...features.batch.parts import place_in
+from ...features.batch.pause import BatchPause
 from ...features.flow.parts import (
     field_of_end,
     field_of_index,
@@ -62,6 +63,14 @@ class MustRunSole(NotRun):
 
 class NeedsNewer(NotRun):
     """Only a newer forkq can run the job."""
+
+
+class IsPaused(NotRun):
+    """The batch of the job is paused."""
+
+    def __init__(self, pause: BatchPause) -> None:
+        super().__init__(pause.bid)
+        self.pause = pause
 
 
 class EndsUnrun(NotRun):

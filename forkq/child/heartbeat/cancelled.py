@@ -6,9 +6,10 @@ although all its processors are busy. While nothing is cancelled, nothing is ask
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, TypeVar
 
+from ...features.batch.pause import BatchPause, read_pauses
 from ...features.cancel.parts import Mark, read_marks
 from ...runtime.log import LogOnce
 from ...store.connection import Command, RedisConnection, ResponseError
@@ -18,13 +19,14 @@ from .tasks import HeartbeatTask, Snapshot
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
+T = TypeVar("T")
 _UNREAD: Final = "it is not known what is cancelled: jobs that are will run"
 _UNTRACKED: Final = "redis does not report changes; the child asks at each beat what is cancelled"
 
 
 class WatchCancelled(HeartbeatTask):
-    """Keeps ``marks`` as Redis has them; processors read these meanwhile. ``act`` is called after
-    each change, and while something is cancelled once a second."""
+    """Keeps ``marks`` and ``pauses`` as Redis has them; processors read these meanwhile. ``act`` is
+    called after each change, and while something is cancelled once a second."""
 
     def __init__(
         self,
@@ -32,8 +34,10 @@ class WatchCancelled(HeartbeatTask):
         marks: dict[str, Mark],
         log: FilteringBoundLogger,
         act: Callable[[], None] = lambda: None,
+        pauses: dict[str, BatchPause] | None = None,
     ) -> None:
         super().__init__()
+        self._pauses = {} if pauses is None else pauses
         self._key = keys.cancelled
         self._marks = marks
         self._log_once = LogOnce(log)
@@ -87,9 +91,11 @@ class WatchCancelled(HeartbeatTask):
         if isinstance(found, ResponseError):
             self._log_once.error("unread", _UNREAD, error=str(found))
         else:
-            self._keep(read_marks(found))
+            _keep(self._marks, read_marks(found))
+            _keep(self._pauses, read_pauses(found))
 
-    def _keep(self, marks: dict[str, Mark]) -> None:
-        self._marks.update(marks)  # before the others go: a processor may look meanwhile
-        for field in self._marks.keys() - marks.keys():
-            del self._marks[field]
+
+def _keep(known: dict[str, T], found: Mapping[str, T]) -> None:
+    known.update(found)  # before the others go: a processor may look meanwhile
+    for name in known.keys() - found.keys():
+        del known[name]

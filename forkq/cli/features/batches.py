@@ -1,4 +1,4 @@
-"""``forkq batches``: how far each has come; retrying, sealing and cancelling one."""
+"""``forkq batches``: how far each has come; retrying, pausing, sealing and cancelling one."""
 
 from __future__ import annotations
 
@@ -62,6 +62,27 @@ def seal(bid: str, **flags: Any) -> int:
     are pushed when what was pushed has ended."""
     Batch(bid, searched(configuration(**flags))).seal()
     echo(f"{bid} takes no more members")
+    return 0
+
+
+@batches.command()
+@_bid
+@finds_redis
+def pause(bid: str, **flags: Any) -> int:
+    """Keep the members of a batch that wait from being run, and those of the batches within it.
+    What runs goes on."""
+    Batch(bid, searched(configuration(**flags))).pause()
+    echo(f"{bid} is paused: `forkq batches resume {bid}` lets its members run again")
+    return 0
+
+
+@batches.command()
+@_bid
+@finds_redis
+def resume(bid: str, **flags: Any) -> int:
+    """End the pause of a batch: its members run again."""
+    count = Batch(bid, searched(configuration(**flags))).resume().done
+    echo(f"{bid} goes on; {plural(count, 'member')} that had been put off sent to the queue")
     return 0
 
 

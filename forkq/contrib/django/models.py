@@ -11,7 +11,7 @@ ACTIONS: Final = (
     *("pause queue", "resume queue", "clear queue", "change limits"),
     *("quiet process", "stop process", "dump stacks", "undo"),
     *("retry jobs", "delete jobs", "kill jobs", "cancel jobs", "move jobs"),
-    *("free locks", "seal batch", "cancel batch", "cancel flow"),
+    *("free locks", "seal batch", "pause batch", "resume batch", "cancel batch", "cancel flow"),
     *("run periodic job", "pause periodic job", "resume periodic job"),
 )
 

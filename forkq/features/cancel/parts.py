@@ -20,6 +20,7 @@ from ..effects import NONE, Effect
 _JID: Final = "jid:"
 _CLASS: Final = "class:"
 _BATCH: Final = "batch:"
+_KINDS: Final = (_JID, _CLASS, _BATCH)
 # How many marks may be open: each child reads all of them when one is added.
 MOST: Final = 10_000
 # How many cancelled jobs are remembered, and for how many seconds.
@@ -69,9 +70,11 @@ def effects(keys: Keys, jid: str) -> tuple[Effect, ...]:
 
 
 def read_marks(reply: Mapping[bytes, bytes]) -> dict[str, Mark]:
-    """The marks of the hash. What another program has written there is left out."""
+    """The marks of the hash. What another program has written there is left out, and what is only
+    paused (features/batch/pause.py)."""
     found = ((str(field, "utf-8", "replace"), _mark(value)) for field, value in reply.items())
-    return {field: mark for field, mark in found if mark is not None}
+    known = {field: mark for field, mark in found if mark is not None}
+    return {field: mark for field, mark in known.items() if field.startswith(_KINDS)}
 
 
 def fields_about(job: Mapping[str, Any]) -> tuple[str, ...]:

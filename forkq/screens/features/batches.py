@@ -32,6 +32,8 @@ PATH: Final = "/batches"
 PATH_OF_ONE: Final = "/batch"
 CANCEL: Final = "cancel batch"
 SEAL: Final = "seal batch"
+PAUSE: Final = "pause batch"
+RESUME: Final = "resume batch"
 _EVENTS: Final = {"d": "on_death", "f": "on_finish", "s": "on_success"}
 _TONES: Final[dict[str, Tone]] = {"broken": "bad", "succeeded": "good"}
 
@@ -42,6 +44,8 @@ def state_cell(batch: BatchReport) -> Cell:
         return (Phrase("open, abandoned?", "bad"),)
     if batch.state == "finished" and batch.dead:
         return (Phrase("finished", "bad"),)
+    if batch.paused_at:
+        return (Phrase(f"{batch.state}, paused", "warn"),)
     return (Phrase(batch.state, _TONES.get(batch.state, "")),)
 
 
@@ -110,6 +114,11 @@ BATCHES: Final[Sheet[BatchReport]] = Sheet(
 def told(batch: BatchReport) -> list[str]:
     """What a person should know of a batch beside its numbers, and what to do about it."""
     said = [f"the time of on_{event} came {format_moment(at)}" for event, at in batch.fired.items()]
+    if batch.paused_at:
+        said.append(
+            f"it is paused since {format_moment(batch.paused_at)}, and its members wait: "
+            f"`forkq batches resume {batch.bid}`"
+        )
     if batch.state == "broken":
         said.append(
             "its block has raised an error, and nothing ends it by itself: "
@@ -144,6 +153,28 @@ def seal(server: Server, bid: str) -> Plan:
     says = f"Seal the batch {shown(bid)}?"
     details = ("What was pushed is all that there is. Its callbacks come when that has ended.",)
     return Plan(says, do, "Seal", path_of(bid), details=details, danger=True)
+
+
+def pause(server: Server, bid: str) -> Plan:
+    """The plan that pauses a batch."""
+    one = Batch(bid, server)
+
+    def do() -> ActionDone:
+        one.pause()
+        return ActionDone(f"{shown(bid)} is paused: its members wait, and what runs goes on.")
+
+    return Plan(f"Pause the batch {shown(bid)}?", do, "Pause", path_of(bid), ask=False)
+
+
+def resume(server: Server, bid: str) -> Plan:
+    """The plan that ends the pause of a batch."""
+    one = Batch(bid, server)
+
+    def do() -> ActionDone:
+        count = one.resume().done
+        return ActionDone(f"{shown(bid)} goes on.", count=count)
+
+    return Plan(f"Resume the batch {shown(bid)}?", do, "Resume", path_of(bid), ask=False)
 
 
 def cancel(server: Server, bid: str) -> Plan:

@@ -11,7 +11,16 @@ from ... import api
 from ...api.features.batches import batch_reports
 from ...errors import ForkqError, ServerUnavailable
 from ...screens.features import batches as screen
-from ...screens.features.batches import BATCHES, CANCEL, PATH, PATH_OF_ONE, SEAL, told
+from ...screens.features.batches import (
+    BATCHES,
+    CANCEL,
+    PATH,
+    PATH_OF_ONE,
+    PAUSE,
+    RESUME,
+    SEAL,
+    told,
+)
 from ...screens.features.flows import PATH_OF_ONE as PATH_OF_FLOW
 from ...screens.plans import Plan
 from ..refused import PageRefused
@@ -57,6 +66,8 @@ ROUTES: Final = [
     page(PATH, batches),
     page(PATH_OF_ONE, batch),
     action(f"{PATH_OF_ONE}/seal", SEAL, _of_batch(screen.seal)),
+    action(f"{PATH_OF_ONE}/pause", PAUSE, _of_batch(screen.pause)),
+    action(f"{PATH_OF_ONE}/resume", RESUME, _of_batch(screen.resume)),
     action(f"{PATH_OF_ONE}/cancel", CANCEL, _of_batch(screen.cancel)),
     action(f"{PATH_OF_ONE}/retry", "retry jobs", _of_batch(screen.retry)),
 ]
