@@ -9,12 +9,20 @@ batch".
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from ..errors import ForkqError, MalformedPayload
-from ..features.batch.parts import DEEPEST, lost, never_pushed, place_in
+from ..features.batch.parts import (
+    COUNTED,
+    DEEPEST,
+    LOST,
+    BatchCount,
+    lost,
+    never_pushed,
+    place_in,
+)
 from ..features.effects import Effect, packed
 from ..features.flow.parts import lost as lost_step
 from ..store.connection import Call, RedisConnection, RedisError
@@ -80,6 +88,13 @@ class Standing(NamedTuple):
         return (self.calls & self.fired) - self.called if self.parent else frozenset()
 
     @property
+    def counts_as(self) -> BatchCount:
+        """The word under which the metrics count it, unless it stands still."""
+        if self.state in ("open", "broken"):
+            return "open" if self.state == "open" else "broken"
+        return "waiting" if self.waits else "ended"
+
+    @property
     def waits(self) -> bool:
         """Whether it waits for a member or for a callback."""
         return self.waiting > 0 or bool(self.awaited_calls)
@@ -139,25 +154,24 @@ class StandingBatches:
 
     def _look(self) -> Iterator[None]:
         waiting: dict[str, Standing] = {}
+        counts = dict.fromkeys(COUNTED, 0)
         for page in self._pages():
             found = self._read(page)
+            for each in found:
+                counts[each.counts_as] += 1
             waiting |= {each.bid: each for each in found if each.waits}
             self._push_calls([each for each in found if each.lacks_a_call])
             yield
-        still = self._still(waiting)
+        standing = [each for each in waiting.values() if self._before.get(each.bid) == each]
+        counts["standing"] = sum(each.counts_as == "waiting" for each in standing)
+        counts["waiting"] -= counts["standing"]
+        self._connection.pipeline([("HSET", self._keys.batch_counts, *chain(*counts.items()))])
+        still = _few(standing)
         self._before = waiting
         missed = dict[str, _Awaited]()
         if still:
             yield from self._search(still, missed)
         self._missed = missed
-
-    def _still(self, waiting: Mapping[str, Standing]) -> list[Standing]:
-        """Returns the batches that stand still since the last look, the ones with the fewest
-        waiting members first: so many that the search is bounded."""
-        still = [each for each in waiting.values() if self._before.get(each.bid) == each]
-        still.sort(key=lambda each: each.waiting)
-        counts = accumulate(each.waiting for each in still)
-        return [each for each, count in zip(still, counts, strict=True) if count <= _MOST]
 
     def _search(self, still: Sequence[Standing], missed: dict[str, _Awaited]) -> Iterator[None]:
         """Searches for what these batches wait for, and notes what it has ``missed``."""
@@ -290,6 +304,8 @@ class StandingBatches:
                 batch=batch.bid,
                 members=len(twice[batch.bid]),
             )
+            counted = ("HINCRBY", self._keys.batch_counts, LOST, len(twice[batch.bid]))
+            self._connection.pipeline([counted])  # where that is damaged, members end all the same
             effects = self._effects(batch, chains[batch.bid], twice[batch.bid])
             for first in range(0, len(effects), _AT_ONCE):
                 names: list[Any] = []
@@ -314,6 +330,14 @@ class StandingBatches:
         if batch.is_flow and isinstance(what, int):
             return lost_step(self._keys, batch.bid, above, what)
         return (never_pushed if is_place else lost)(self._keys, batch.bid, above, what)
+
+
+def _few(standing: list[Standing]) -> list[Standing]:
+    """Returns the batches with the fewest waiting members first: so many that the search for these
+    is bounded."""
+    standing.sort(key=lambda each: each.waiting)
+    counts = accumulate(each.waiting for each in standing)
+    return [each for each, count in zip(standing, counts, strict=True) if count <= _MOST]
 
 
 class MemberSearch(JobSearch):

@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from ..errors import MalformedPayload, ServerUnavailable
+from ..features.batch.parts import COUNTED, LOST
 from ..limits.patterns import matches_any
 from ..store.connection import Command, DamagedKey, RedisConnection, ResponseError
 from ..store.process_info import UNREADABLE, ProcessInfo, process_info
@@ -92,6 +93,7 @@ class Collector:
         late = max((self._now - score for score in map(_score, earliest) if score), default=0.0)
         self.samples.add("forkq_clock_lateness_seconds", max(0.0, late))
         self._add_leader()
+        self._add_batches()
 
     def _add_leader(self) -> None:
         [holder] = self._ask([("GET", self._keys.leader)])
@@ -99,6 +101,15 @@ class Collector:
         if holder:
             host = holder.partition(b" ")[0].rsplit(b":", 2)[0]
             self.samples.add("forkq_leader_info", 1, label(host))
+
+    def _add_batches(self) -> None:
+        keys = self._keys
+        found, notes = self._ask([("HGETALL", keys.batch_counts), ("XLEN", keys.notes)])
+        counts = {name.decode("utf-8", "replace"): count for name, count in (found or {}).items()}
+        for state in COUNTED:
+            self.samples.add("forkq_batches", number(counts.get(state)), state)
+        self.samples.add("forkq_batch_members_lost", number(counts.get(LOST)))
+        self.samples.add("forkq_notes_size", notes or 0)
 
     def _add_totals(self) -> None:
         hashes = [self._keys.totals(what) for what in ("jobs", "queues", "children", "ends")]

@@ -29,7 +29,7 @@ _BELONGS: Final = tuple(
             r"forkq:(controlled|paused:by|cron|cron:last|cron:pending|parameters|classes:held)$",
             "hash",
         ),
-        (r"forkq:(moves|arrived|cancelled)$", "hash"),
+        (r"forkq:(moves|arrived|cancelled|batches:counts)$", "hash"),
         (r"forkq:results:ended$|\{queue:.*\}:(suspects|moving)$", "list"),
         (r"forkq:notes$", "stream"),
         (r"forkq:notes:from:", "string"),

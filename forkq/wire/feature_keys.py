@@ -58,6 +58,12 @@ class FeatureKeys(msgspec.Struct, frozen=True):
         """Sorted set by last change (epoch seconds): the hashes of all batches."""
         return f"{self.prefix}forkq:batches"
 
+    @property
+    def batch_counts(self) -> str:
+        """Hash: how many batches the leader has counted in its last look, by what they wait for;
+        and how many members it has found nowhere (clock/standing_batches.py)."""
+        return f"{self.prefix}forkq:batches:counts"
+
     def of_members(self, bid: str) -> tuple[str, str]:
         """The two keys of a batch."""
         return self.batch(bid), self.batch_ends(bid)

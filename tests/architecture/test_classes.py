@@ -35,7 +35,7 @@ class Size:
 LARGE: Final[dict[str, Size]] = {
     # Lists of names: one method for each key.
     "forkq/wire/keys.py:Keys": Size(methods=69),
-    "forkq/wire/feature_keys.py:FeatureKeys": Size(methods=21),
+    "forkq/wire/feature_keys.py:FeatureKeys": Size(methods=22),
     # Records: each field is a value that a document names, or that is sent or received.
     "forkq/api/processes.py:Process": Size(fields=20),
     "forkq/api/features/batches.py:BatchReport": Size(fields=16),

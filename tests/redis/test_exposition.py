@@ -21,6 +21,7 @@ from tests.support.documents import ROOT
 from tests.support.server import Server
 
 pytest.importorskip("prometheus_client", reason="missing: pip install --group test")
+from forkq.features.batch.parts import COUNTED
 from forkq.metrics import collect
 from forkq.metrics.families import CRASHES, RESTARTS
 
@@ -208,6 +209,18 @@ def test_what_is_due_and_not_moved_is_late(redis: Redis, redis_server: Server) -
     assert 70 <= found["forkq_clock_lateness_seconds", ()] < 1000
     assert (found["forkq_scheduled_size", ()], found["forkq_retry_size", ()]) == (2, 1)
     assert found["forkq_leaders", ()] == 0
+
+
+def test_batches_are_those_of_the_leaders_last_look(redis: Redis, redis_server: Server) -> None:
+    """They are 0 before the first one, so that an alert on the first broken batch fires."""
+    none = samples(redis_server.url)
+    assert [none["forkq_batches", (state,)] for state in COUNTED] == [0] * 5
+    redis.hset("forkq:batches:counts", mapping={"broken": 2, "standing": 1, "lost": 7, "odd": "x"})
+    redis.xadd("forkq:notes", {"to": "mail"})
+    found = samples(redis_server.url)
+    assert [found["forkq_batches", (state,)] for state in COUNTED] == [0, 2, 0, 1, 0]
+    assert found["forkq_batch_members_lost_total", ()] == 7
+    assert found["forkq_notes_size", ()] == 1
 
 
 def test_figures_that_no_counter_has_are_left_out(

@@ -96,6 +96,28 @@ def test_a_member_that_is_nowhere_in_two_searches_has_ended_otherwise(
     assert redis.zcard("schedule") == 1
 
 
+def test_a_look_counts_the_batches_for_the_metrics(leader: StandingBatches, redis: Redis) -> None:
+    def counted() -> dict[bytes, int]:
+        found: Any = redis.hgetall("forkq:batches:counts")
+        return {name: int(count) for name, count in found.items() if count != b"0"}
+
+    made()
+    made(1, 2)
+    redis.delete(QUEUE)
+    with forkq.Batch():
+        with pytest.raises(ValueError, match="x"), forkq.Batch():
+            raise ValueError("x")
+        look(leader)
+        assert counted() == {b"open": 1, b"broken": 1, b"waiting": 1, b"ended": 1}
+    look(leader)
+    assert counted() == {b"waiting": 1, b"standing": 1, b"broken": 1, b"ended": 1}
+    redis.set("forkq:batches:counts", "another program's")
+    look(leader)
+    redis.delete("forkq:batches:counts")
+    look(leader, 2)
+    assert counted() == {b"standing": 1, b"broken": 1, b"ended": 2}
+
+
 def test_members_that_wait_anywhere_are_found(leader: StandingBatches, redis: Redis) -> None:
     """In a queue, the schedule, the retries, a lease, among suspects, in a process of Sidekiq."""
     batch = made(1, 2, 3, 4, 5, 6)
@@ -224,8 +246,8 @@ def test_the_callbacks_of_many_batches_are_pushed_in_few_round_trips(
     assert redis.zcard("schedule") == 120
     assert trips < 20
     trips = 0
-    look(leader)  # batches that lack nothing are only read
-    assert trips <= 2
+    look(leader)  # batches that lack nothing are only read, and counted
+    assert trips <= 3
 
 
 def test_nothing_is_asked_while_there_is_no_batch(leader: StandingBatches) -> None:

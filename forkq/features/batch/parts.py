@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from secrets import token_urlsafe
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
 
@@ -46,6 +46,13 @@ EVENTS: Final[tuple[Event, ...]] = ("death", "finish", "success")
 IGNORABLE: Final = ("expired", "cancelled", "discarded", "dropped", "deleted")
 # The two bits of a member in each state.
 STATES: Final[dict[str, int]] = {"done": 1, "dead": 2, "ended otherwise": 3, "waits again": 0}
+
+# As what the leader counts batches for the metrics. "standing": nothing of it has changed from one
+# look to the next.
+BatchCount: TypeAlias = Literal["open", "broken", "waiting", "standing", "ended"]
+COUNTED: Final[tuple[BatchCount, ...]] = get_args(BatchCount)
+# The field beside them: how many members were nowhere, of all time.
+LOST: Final = "lost"
 
 # The way of a place without a member, in the scripts.
 NO_MEMBER: Final = "no member"
