@@ -20,7 +20,15 @@ from ..wire.marks import KEY, needs_in
 from ..wire.payload import DEFAULT_QUEUE
 from ..wire.prepared import PreparedJob
 from .block import block, joins
-from .callbacks import NOT_GIVEN, await_results, checked, checked_name, checked_ways, made_fields
+from .callbacks import (
+    NOT_GIVEN,
+    await_results,
+    checked,
+    checked_name,
+    checked_ways,
+    made_fields,
+    shard_for,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -84,7 +92,7 @@ class Batch:
         made = cls()
         made.bid, made._above, made._via = place.bid, place.above, place.member
         made._is_new = False
-        made._server = _server_at(place.at, job.queue)
+        made._server = server_at(place.at, job.queue)
         return made
 
     def perform_bulk(self, job: Any, rows: Iterable[Any]) -> int:
@@ -226,10 +234,7 @@ class Batch:
 
     def _home_for(self, queue: str) -> str:
         """The shard of the batch, if jobs of that queue may be on another one; else ""."""
-        home = self._server
-        if home is None or not home.name or home.parts_of(queue) == (home.name,):
-            return ""
-        return home.name
+        return "" if self._server is None else shard_for(self._server, queue)
 
 
 def home_of(queues: Sequence[str]) -> Server:
@@ -240,7 +245,7 @@ def home_of(queues: Sequence[str]) -> Server:
     return next((found[0] for found in parts if len(found) == 1), servers.default)
 
 
-def _server_at(shard: str, queue: str) -> Server:
+def server_at(shard: str, queue: str) -> Server:
     """The server of the batch of a running member: that of its needs, or of its queue."""
     servers = default().servers
     if shard:

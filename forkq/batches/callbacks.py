@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..default_client import default
 from ..errors import ForkqError, InvalidJob, shown
 from ..features.batch.parts import BATCH, IGNORABLE, LIVES, Event, callback_of
-from ..features.effects import Effect
-from ..features.notes import ANYWHERE, text_of
+from ..features.notes import due_text
 from ..wire.defaults import with_defaults
 from ..wire.marks import KEY, needs_in, with_needs
 from ..wire.payload import DEFAULT_QUEUE, Payload
@@ -18,6 +17,7 @@ from ..wire.times import now
 
 if TYPE_CHECKING:
     from ..client import Client
+    from ..servers import Server
     from ..store.route import EncodedJob
 
 # The default of a callback. None is none: a job that is called, instead of prepared, returns that.
@@ -30,6 +30,11 @@ _OFF: Final[Mapping[str, object]] = {
     "throttle": None,
     "once": False,
 }
+
+
+def shard_for(home: Server, queue: str) -> str:
+    """The shard ``home`` of a batch, if jobs of that queue may be on another one; else ""."""
+    return "" if not home.name or home.parts_of(queue) == (home.name,) else home.name
 
 
 def checked(event: str, given: object) -> PreparedJob | None:
@@ -102,10 +107,8 @@ def _fields_of_callback(letter: str, job: EncodedJob, client: Client | None) -> 
     shard than the batch, ``client`` says on which one, and a note will push it there."""
     if client is None:
         return [f"on_{letter}", job.payload]
-    pushed = (ANYWHERE.pushed(job.jid),)
-    due = Effect("due", ANYWHERE.schedule, (job.payload.decode(),), pushed)
     to = client.servers.of_queue(job.queue, job.jid).name
-    return [f"on_{letter}", text_of(due), f"to_{letter}", to, "away", 1]
+    return [f"on_{letter}", due_text(job.payload, job.jid), f"to_{letter}", to, "away", 1]
 
 
 def made_fields(

@@ -19,6 +19,7 @@ from ..current_job import CurrentJob, leave_job
 from ..errors import (
     Asleep,
     Cancelled,
+    ConfigError,
     Dead,
     Discard,
     InvalidJob,
@@ -190,7 +191,7 @@ class JobWay:
         """Has a step of a flow get what others have returned. Returns why that cannot be."""
         try:
             self._settler.start(unit, job)
-        except (Dead, NotRun) as problem:
+        except (ConfigError, Dead, NotRun) as problem:  # the first: the flow is on no shard here
             return problem
         return None
 

@@ -7,6 +7,7 @@ later, and keeps no other one from theirs.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 # How many notes are read, and carried, in one step.
 _PAGE: Final = 100
+# And so many bytes, unless one note alone has more: the end of a step has what it has returned.
+_BYTES: Final = 1 << 20
 # The longest pause between two tries to reach a shard that is down, in seconds: each may hold up
 # the clock for as long as it waits for a reply.
 _LONGEST_REST: Final = 30.0
@@ -119,7 +122,10 @@ class NoteCarrier:
         begins = "{}-{}".format(*first)
         asked = ("XRANGE", self._keys.notes, begins, "+", "COUNT", _PAGE)
         found = checked(self._connection.pipeline(tracked(asked, watch)))[-1]
-        return [_note(*entry) for entry in found]
+        notes = [_note(*entry) for entry in found]
+        sizes = accumulate(len(note.text) for note in notes)
+        fitting = [note for note, size in zip(notes, sizes, strict=True) if size <= _BYTES]
+        return fitting or notes[:1]
 
     def _try_again(self, to: str) -> None:
         """Carries the oldest notes for a shard that was down. If it takes them, the others are read

@@ -189,7 +189,9 @@ class StandingBatches:
         self, still: Sequence[Standing], seen: dict[str, _Awaited]
     ) -> Generator[None, None, bool]:
         """Searches the other shards. False if one cannot be searched, or has notes: what these say
-        would be told too late."""
+        would be told too late. So it is if this one has: what it sends there is in no queue yet."""
+        if self._connection.call("XLEN", self._keys.notes):
+            return False
         wanted = {each.bid: seen[each.bid] for each in still if each.away}
         for name in self._others.names():
             try:

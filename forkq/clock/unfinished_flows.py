@@ -36,10 +36,13 @@ class UnfinishedFlows:
         return 0.0 if self._flows else None
 
     def work(self) -> None:
-        """Goes on with one flow. Raises DamagedKey if the schedule, to which its steps go, is none:
-        the script leaves all as it is then, and would be called again at once."""
+        """Goes on with one flow. Raises DamagedKey if the schedule, or the notes, to which its
+        steps go, are none: the script leaves all as it is then, and would be called again at
+        once."""
         self._connection.call("ZCARD", self._keys.schedule)
         bid = self._flows.pop()
+        if self._field(bid, "away"):
+            self._connection.call("XLEN", self._keys.notes)
         above = self._above(bid)
         names = self._keys.of_flow(bid, above)
         self._connection.script(FLOW_CHANGE, names, (1 + len(above), "look"))
@@ -49,15 +52,15 @@ class UnfinishedFlows:
     def _above(self, bid: str) -> list[str]:
         """The batches above the flow, the nearest first."""
         found = list[str]()
-        parent = self._parent(bid)
+        parent = self._field(bid, "parent")
         while parent and len(found) < DEEPEST:
             found.append(parent)
-            parent = self._parent(parent)
+            parent = self._field(parent, "parent")
         return found
 
-    def _parent(self, bid: str) -> str:
+    def _field(self, bid: str, name: str) -> str:
         try:
-            found = self._connection.call("HGET", self._keys.batch(bid), "parent")
+            found = self._connection.call("HGET", self._keys.batch(bid), name)
         except DamagedKey:  # the script leaves out what is damaged
             return ""
         return "" if found is None else str(found, "utf-8", "replace")

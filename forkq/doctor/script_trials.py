@@ -324,7 +324,7 @@ class _Story:
         """A flow of two steps: the end of the first one starts the second."""
         keys, ends = self._keys, self._marked[1]
         names = keys.of_flow("f", ())
-        steps = [*(0, "a", _FIRST, 1, "1w"), *(1, "b", _SECOND, 1, "")]
+        steps = [*(0, "a", _FIRST, "", 1, "1w"), *(1, "b", _SECOND, "", 1, "")]
         pushed = Call(scripts.FLOW_PUSH, names, [1, "", 2, "0r", 2, "flow", 2, *steps])
         yield Trial(pushed, b"sealed")
         yield Trial(pushed, b"sealed")
@@ -333,7 +333,7 @@ class _Story:
         yield Trial(Call(scripts.EFFECTS_ALONE, [ends, *names], [ended]), 1)
         yield Trial(("ZREM", keys.schedule, _FIRST, _SECOND), 1)
         yield Trial(("HGET", names[-2], "end:0"), b"end")
-        grafts = Call(scripts.FLOW_GRAFT, names, [1, 1, 9, "add", "c", _THIRD, 1, "a", "w"])
+        grafts = Call(scripts.FLOW_GRAFT, names, [1, 1, 9, "add", "c", _THIRD, "", 1, "a", "w"])
         yield Trial(grafts, 1)
         yield Trial(("ZREM", keys.schedule, _THIRD), 1)
         yield Trial(Call(scripts.FLOW_CHANGE, names, [1, "cancel"]), [b"cancelled", 0])

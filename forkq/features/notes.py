@@ -10,6 +10,7 @@ written. docs/internals.md, "The way of a note".
 
 from __future__ import annotations
 
+import re
 from typing import Final, get_args
 
 import msgspec
@@ -21,6 +22,7 @@ from .effects import Effect, Name
 
 # The names of keys in a note are those without a prefix: the other shard has its own.
 ANYWHERE: Final = Keys()
+_PLACEHOLDERS: Final = re.compile(b"([\x01-\x1f])")
 _NAMES: Final = frozenset(get_args(Name))
 _DECODER: Final = msgspec.json.Decoder(tuple[str, str, tuple[str | int, ...], tuple[str, ...]])
 
@@ -33,6 +35,17 @@ def noted(keys: Keys, to: str, effect: Effect) -> Effect:
 def text_of(effect: Effect) -> str:
     """An effect as it stands in a note."""
     return encode([*effect]).decode()
+
+
+def due_text(payload: bytes, jid: str) -> bytes:
+    """The note that pushes a job to another shard when its time has come. The bytes in the payload
+    that no JSON has stay: a script puts something in their place."""
+    inner = [
+        part if _PLACEHOLDERS.fullmatch(part) else encode(part.decode())[1:-1]
+        for part in _PLACEHOLDERS.split(payload)
+    ]
+    due = Effect("due", ANYWHERE.schedule, ("",), (ANYWHERE.pushed(jid),))
+    return text_of(due).encode().replace(b'[""]', b'["' + b"".join(inner) + b'"]', 1)
 
 
 def effect_in(text: bytes, prefix: str) -> Effect:

@@ -5,12 +5,20 @@ from __future__ import annotations
 import warnings
 from asyncio import _get_running_loop
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from ..batches.batch import run_again, waits_for_commit
+from ..batches.batch import home_of, run_again, server_at, waits_for_commit
 from ..batches.block import block
-from ..batches.callbacks import NOT_GIVEN, await_results, checked, checked_ways, made_fields
+from ..batches.callbacks import (
+    NOT_GIVEN,
+    await_results,
+    checked,
+    checked_ways,
+    made_fields,
+    shard_for,
+)
 from ..client import transactions
 from ..current_job import job_for
 from ..default_client import adefault, default
@@ -149,7 +157,7 @@ class Flow:
             raise ForkqError("there is no current flow: this job is no step of one")
         made = cls()
         made.bid, made._above, made._by = place.bid, place.above, place.member
-        made._server = _home_of([job.queue], None)
+        made._server = server_at(place.at, job.queue)
         return made
 
     def cancel(self) -> None:
@@ -180,27 +188,28 @@ class Flow:
         outer, above, via = block.get(), tuple[str, ...](), None
         if outer is not None:
             above, via = _within(outer)
-        steps = encoded(client, self._graph, Home(self.bid, above))
-        queues = self._queues(steps)
-        self._server = _home_of(queues, None if outer is None else outer._server)
-        self._above, self._via = above, "" if via is None else via
+        queues = self._queues()
+        home = (None if outer is None else outer._server) or home_of(queues)
+        steps = encoded(client, self._graph, Home(self.bid, above, home))
+        self._server, self._above, self._via = home, above, "" if via is None else via
         given = (self.name, self._callbacks, self._ignore)
-        place = (self.bid, above)
-        fields, self._called = made_fields(client, place, *given, lambda queue: "")
-        self._fields = [*fields, "flow", len(steps)]
+        in_batch, home_for = (self.bid, above), partial(shard_for, home)
+        fields, self._called = made_fields(client, in_batch, *given, home_for)
+        away = ("away", 1) if any(each.is_away for each in steps.values()) else ()
+        self._fields = [*fields, "flow", len(steps), *away]
         self._pushed = steps
         if client.pushed_to is not None:
-            client.pushed_to(queues)
+            client.pushed_to(sorted({*queues, *(each.queue for each in steps.values())}))
 
-    def _queues(self, steps: Mapping[str, EncodedStep]) -> list[str]:
-        """The queues of all steps and callbacks."""
-        calls = (each.payload for each in self._callbacks.values() if each is not None)
-        queues = {each.queue for each in steps.values()}
-        return sorted(queues | {each.get("queue", DEFAULT_QUEUE) for each in calls})
+    def _queues(self) -> list[str]:
+        """The queues of all steps and callbacks, those of the steps first."""
+        calls = [each for each in self._callbacks.values() if each is not None]
+        jobs = (*(step.job for step in self._graph.steps.values()), *calls)
+        return [*dict.fromkeys(job.payload.get("queue", DEFAULT_QUEUE) for job in jobs)]
 
     def _prepare_grafts(self, client: Client) -> None:
-        steps = grafted(client, self._graph, Home(self.bid, self._above))
-        _home_of(sorted({one.queue for one in steps}), self._server)
+        assert self._server is not None
+        steps = grafted(client, self._graph, Home(self.bid, self._above, self._server))
         self._pushed = {one.arguments[0]: one for one in steps}
 
     def _send(self) -> None:
@@ -275,21 +284,3 @@ def _within(outer: Batch) -> tuple[tuple[str, ...], int | None]:
     if len(above) >= DEEPEST:
         raise InvalidJob(f"batches may be nested {DEEPEST} deep; make this flow outside")
     return above, outer._via
-
-
-def _home_of(queues: Sequence[str], outer: Server | None) -> Server:
-    """The server of a flow: that of these queues, and of ``outer``, the batch around it. Raises
-    InvalidJob if that is not one."""
-    servers = default().servers
-    if not servers.names:
-        return servers.default
-    home = outer or servers.parts_of(queues[0])[0]
-    for queue in queues:
-        names = [part.name for part in servers.parts_of(queue)]
-        if names != [home.name]:
-            raise InvalidJob(
-                f"the flow is on the shard {home.name}, and the queue {queue!r} on "
-                f"{', '.join(names)}: all steps and callbacks of a flow must be on one shard, and "
-                "on no spread queue"
-            )
-    return home

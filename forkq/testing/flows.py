@@ -38,8 +38,8 @@ class FakeFlow:
 
     def add(self, told: Sequence[Any]) -> None:
         """Adds the steps in the arguments of flow_push.lua."""
-        for at in range(0, len(told), 5):
-            index, name, job, _, nexts = told[at : at + 5]
+        for at in range(0, len(told), 6):
+            index, name, job, _, _, nexts = told[at : at + 6]
             self.names[name], self.jobs[index] = index, job
             self.before.setdefault(index, {})
             for number, letter in _EDGE.findall(nexts):
@@ -190,10 +190,10 @@ def _grafts(rest: Sequence[Any]) -> Iterator[tuple[str, bytes, Mapping[str, str]
     """The steps in the arguments of flow_graft.lua: name, payload, and the edges by names."""
     at = 0
     while at < len(rest):
-        name, job, count = rest[at : at + 3]
-        flat = rest[at + 3 : at + 3 + 2 * count]
+        name, job, _, count = rest[at : at + 4]
+        flat = rest[at + 4 : at + 4 + 2 * count]
         yield name, job, dict(zip(flat[::2], flat[1::2], strict=True))
-        at += 3 + 2 * count
+        at += 4 + 2 * count
 
 
 def _started(job: bytes) -> bytes:

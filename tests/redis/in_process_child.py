@@ -142,17 +142,18 @@ class InProcessChild:
         held: set[str] | None = None,
         rules: dict[str, Rules] | None = None,
         cancelled: Mapping[str, Mark] = NOTHING,
+        prefix: str = "",
     ) -> None:
         self.log = RecordedLog()
-        self.keys = Keys()
+        self.keys = Keys(prefix)
         self._solo = solo
         self._held = set() if held is None else held
         capsule = Capsule("c", ((queue, 0),), concurrency, rules=Rulebook(rules or {}))
         outage = Outage(self.log)
-        pool = RedisPool(url, size=concurrency, timeout=5, connect_timeout=2)
+        pool = RedisPool(url, size=concurrency, prefix=prefix, timeout=5, connect_timeout=2)
         self.job_log = make_job_log(self.log, self._write_done)
         self._observers = (self.job_log, *observers)
-        self._connection = RedisConnection(url)
+        self._connection = RedisConnection(url, prefix=prefix)
         identity = solo_identity(IDENTITY) if solo else IDENTITY
         ends = Ends(identity, self.keys, DeadSetLimits(self.keys, dead_max), self._held)
         self.fetch = make_fetch(capsule, ends, self._connection, outage, self.log, solo=solo)

@@ -48,9 +48,9 @@ def job(index: int) -> bytes:
 
 def push(connection: RedisConnection, redis: Redis) -> None:
     """A flow whose step 2 has started. Of the four behind it, one also waits for the step 0."""
-    rows = [*(0, "zero", job(0), 1, "5w"), *(2, "2", job(2), 1, "1w3c4r5w")]
+    rows = [*(0, "zero", job(0), "", 1, "5w"), *(2, "2", job(2), "", 1, "1w3c4r5w")]
     for index in BEHIND:
-        rows += (index, str(index), job(index), 1 + (index == 5), "")
+        rows += (index, str(index), job(index), "", 1 + (index == 5), "")
     head = (1, "", 6, "0r2r", 2, "flow", 6)
     assert connection.script(FLOW_PUSH, KEYS.of_flow("b1", ()), (*head, *rows)) == b"sealed"
     assert started(redis) == {0, 2}

@@ -10,14 +10,12 @@ import pytest
 from redis import Redis
 
 import forkq
-from forkq import api, default_client, registry
+from forkq import api, registry
 from forkq.flows import encoding
-from forkq.sharded_client import ShardedClient
 from forkq.wire.keys import Keys
 from tests.redis import test_flows
 from tests.redis.in_process_child import InProcessChild
 from tests.redis.in_process_clock import InProcessClock
-from tests.redis.prefix_shards import shards_at
 from tests.redis.shell import Shell
 from tests.redis.test_batches import work
 from tests.redis.test_flows import ends, made, ran, state
@@ -219,22 +217,6 @@ def test_the_command_retries_and_cancels(
         pass
     with pytest.raises(forkq.ForkqError, match="is a batch, and no flow"):
         api.Flow(batch.bid).steps()
-
-
-def test_the_steps_of_a_flow_are_on_one_shard(
-    redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client = ShardedClient(shards_at(redis_server.url), "default", redis_server.url)
-    monkeypatch.setattr(default_client, "_default", client)
-    job = made("job")
-    flow = forkq.Flow("", job.s(1) | job.set(queue="mail").s(2))
-    with pytest.raises(forkq.InvalidJob, match="must be on one shard, and on no spread queue"):
-        flow.push()
-    assert not [*redis.scan_iter()]
-    other = forkq.Flow("", job.set(queue="mail").s(1) | job.set(queue="mail").s(2))
-    other.push()
-    assert redis.exists("mail:" + KEYS.batch(other.bid))
-    client.close()
 
 
 # What other systems have had: celery/celery, taskforcesh/bullmq, Oban Pro

@@ -76,6 +76,26 @@ def carry(carrier: NoteCarrier, at: float = 0.0) -> None:
         carrier.work()
 
 
+def test_large_notes_are_carried_some_at_a_time(
+    carrier: NoteCarrier, connection: RedisConnection, redis: Redis
+) -> None:
+    """The end of a step has its result, and a script holds up all clients of that shard."""
+    for number, size in enumerate((400_000, 400_000, 400_000, 2_000_000, 1)):
+        pushed = ANYWHERE.pushed(f"j{number}")
+        note(
+            connection,
+            "mail",
+            Effect("due", ANYWHERE.schedule, ("x" * size + str(number),), (pushed,)),
+        )
+    left = []
+    while redis.xlen(KEYS.notes):
+        carrier.load(watch=False)
+        carrier.work()
+        left.append(redis.xlen(KEYS.notes))
+    assert left == [5, 3, 2, 1, 0]  # the first time it tells that shard that it carries them
+    assert redis.zcard("mail:schedule") == 5
+
+
 def test_a_note_is_carried_to_its_shard_and_deleted(
     carrier: NoteCarrier, connection: RedisConnection, redis: Redis
 ) -> None:

@@ -3,13 +3,14 @@ neither. The script travels with the next exchange of the fetcher."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from math import inf
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Literal, TypeAlias
 
-from ...errors import Dead, MalformedPayload
+from ...default_client import default
+from ...errors import Dead, MalformedPayload, ServerUnavailable
 from ...features.batch.parts import place_in
 from ...features.batch.pause import BatchPause
 from ...features.flow.parts import (
@@ -21,9 +22,10 @@ from ...features.flow.parts import (
 )
 from ...features.marked import EndOutcome
 from ...features.unique.tickets import Start
-from ...store.connection import ConnectionLost, RedisError
+from ...store.connection import ConnectionLost, RedisConnection, RedisError
 from ...store.pool import RedisPool
 from ...wire import lease
+from ...wire.keys import Keys
 from ...wire.lease import UnitOfWork
 from ...wire.marks import KEY, needs_in
 from ...wire.payload import LARGEST, Payload
@@ -157,17 +159,29 @@ class Settler:
     def _results(self, needs: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
         place = place_in(needs)
         assert place is not None
-        steps = self._ends.keys.flow_steps(place.bid)
         try:
-            with self._pool.connection() as connection:
+            with self._flow_at(place.at) as (connection, keys):
+                steps = keys.flow_steps(place.bid)
                 indices = connection.call("HMGET", steps, *map(field_of_index, names))
                 fields = [field_of_end(int(index or -1)) for index in indices]
                 ends = connection.call("HMGET", steps, *fields)
-        except RedisError as error:
+        except (RedisError, ServerUnavailable) as error:
             raise Unasked(str(error)) from error
         if None in indices:
             raise Dead(f"the steps of the flow {place.bid} are not in Redis any more")
         return {name: value_for(name, end) for name, end in zip(names, ends, strict=True)}
+
+    @contextmanager
+    def _flow_at(self, shard: str) -> Iterator[tuple[RedisConnection, Keys]]:
+        """A connection to the shard of a flow, "": this one; and the names of its keys. Raises
+        ConfigError if there is no such shard, and ServerUnavailable."""
+        if not shard:
+            with self._pool.connection() as connection:
+                yield connection, self._ends.keys
+            return
+        server = default().servers[shard]
+        with server.connection() as connection:
+            yield connection, server.keys
 
     def done(self, unit: UnitOfWork) -> float:
         """Acknowledges a marked job with the next exchange. Returns the seconds since it was

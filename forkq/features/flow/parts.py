@@ -2,8 +2,9 @@
 
 A flow is a batch whose members, its steps, are known before the first one starts. A step's payload
 has ``forkq.needs.flow``: the id of its flow (``bid``), its index there (``i``), its name
-(``step``), the batches of which the flow is a member (``up``, the nearest first), and ``takes``:
-how many results of other steps its arguments have. In the place of such a result stands an object
+(``step``), the batches of which the flow is a member (``up``, the nearest first), ``takes``: how
+many results of other steps its arguments have, and, where the flow may be on another shard than the
+step, ``at``: the name of that shard. In the place of such a result stands an object
 whose only key has the id of the flow: so no argument of an app is taken for one.
 store/scripts/flow.lua says what a flow is in Redis.
 """
@@ -21,6 +22,7 @@ from ...wire.marks import needs_in
 from ...wire.payload import Payload
 from ..batch.parts import FLOW, INDEX, STATES, Fate, Place, place_in
 from ..effects import NONE, Effect, jid_of
+from ..notes import ANYWHERE, noted
 from ..results.parts import Result, read, written
 
 # The lowest version of forkq's payloads whose children know steps.
@@ -38,16 +40,17 @@ ON_FAILURE: Final[tuple[OnFailure, ...]] = ("wait", "cancel", "run")
 Taken: TypeAlias = "str | Sequence[str]"
 
 
-def need_of(
-    bid: str, index: int | None, name: str, above: Sequence[str], takes: int
-) -> dict[str, Any]:
-    """What stands in the needs of a step. Without an ``index`` a script gives it one."""
-    need: dict[str, Any] = {"bid": bid, "step": name}
-    if above:
-        need["up"] = list(above)
+def need_of(place: Place, takes: int) -> dict[str, Any]:
+    """What stands in the needs of the step at this ``place``. Without an index (``member``) a
+    script gives it one."""
+    need: dict[str, Any] = {"bid": place.bid, "step": place.step}
+    if place.above:
+        need["up"] = list(place.above)
+    if place.at:
+        need["at"] = place.at
     if takes:
         need["takes"] = takes
-    return need if index is None else {**need, "i": index}
+    return need if place.member is None else {**need, "i": place.member}
 
 
 def marker(bid: str, names: Taken) -> dict[str, Any]:
@@ -152,9 +155,9 @@ def effects(
 
 
 def _failing(keys: Keys, place: Place, jid: str) -> tuple[Effect, ...]:
-    key, *more = keys.of_batch(place.bid, place.above)
+    key, *more = _there(keys, place).of_batch(place.bid, place.above)
     how = (1 + len(place.above), place.member or 0, jid)
-    return (Effect("batch_failing", key, how, tuple(more)),)
+    return (_at(keys, place, Effect("batch_failing", key, how, tuple(more))),)
 
 
 def lost(keys: Keys, bid: str, above: Sequence[str], index: int) -> Effect:
@@ -164,12 +167,24 @@ def lost(keys: Keys, bid: str, above: Sequence[str], index: int) -> Effect:
 
 
 def _effect(keys: Keys, place: Place, how: tuple[str | int, ...]) -> Effect:
-    key, *more = keys.of_flow(place.bid, place.above)
-    return Effect("flow", key, (1 + len(place.above), place.member or 0, *how), tuple(more))
+    key, *more = _there(keys, place).of_flow(place.bid, place.above)
+    arguments = (1 + len(place.above), place.member or 0, *how)
+    return _at(keys, place, Effect("flow", key, arguments, tuple(more)))
+
+
+def _there(keys: Keys, place: Place) -> Keys:
+    """The keys of the shard of the flow, as an effect has them."""
+    return ANYWHERE if place.at else keys
+
+
+def _at(keys: Keys, place: Place, effect: Effect) -> Effect:
+    """The effect, or what notes it for the shard of the flow."""
+    return noted(keys, place.at, effect) if place.at else effect
 
 
 def unstarted(payload: bytes, expires_in: float) -> bytes:
-    """The payload of a step as its flow keeps it until it starts."""
+    """The payload of a step, or the note that pushes it to another shard, as its flow keeps it
+    until it starts."""
     return f"{expires_in:f}".encode() + payload if expires_in else payload
 
 

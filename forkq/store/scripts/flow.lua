@@ -2,6 +2,7 @@
 -- one starts. `steps` is its third key, a hash. It has of the step with the index I:
 --   wait:I   how many of the steps before it keep it from starting; gone once it has started, or was cancelled
 --   job:I    until then: its payload, behind the seconds after which it expires, if it does
+--   to:I     until then: the shard that it goes to, if that is another one: then job:I is the note that pushes it there
 --   next:I   the steps behind it, each by its index and a letter that says what a bad end of this one means: 'w' that
 --            one waits, 'c' it is cancelled, 'r' it runs all the same. `next:` has those that nothing is before
 --   end:I    how it has ended, and what it has returned (features/results/parts.py)
@@ -39,26 +40,43 @@ local function stamped(job, now)
   return (payload:gsub('\1', string.format('%.6f', now + seconds)))
 end
 
-local function fields_of(kind, indices)
+-- The fields of these kinds of the steps with these indices: all of one kind, then all of the next.
+local function fields_of(kinds, indices)
   local fields = {}
-  for i, index in ipairs(indices) do fields[i] = kind .. index end
+  for _, kind in ipairs(kinds) do
+    for _, index in ipairs(indices) do fields[#fields + 1] = kind .. index end
+  end
   return fields
 end
 
 local function forget_jobs(steps, indices)
-  redis.pcall('HDEL', steps, unpack(fields_of('job:', indices)))
-  redis.pcall('HDEL', steps, unpack(fields_of('wait:', indices)))
+  redis.pcall('HDEL', steps, unpack(fields_of({ 'job:', 'wait:', 'to:' }, indices)))
 end
 
--- Gives these steps to the schedule, due at once. Returns false, and changes nothing, if Redis refuses that.
-local function start(place, indices)
-  if #indices == 0 then return true end
-  local now, entries = batch.now(), {}
-  for _, job in ipairs(redis.call('HMGET', place.steps, unpack(fields_of('job:', indices)))) do
-    if job then
+-- What these steps are from now on: entries of the schedule, and notes for other shards.
+local function started(place, indices)
+  local now, entries, notes = batch.now(), {}, {}
+  local found = redis.call('HMGET', place.steps, unpack(fields_of({ 'job:', 'to:' }, indices)))
+  for i = 1, #indices do
+    local job, to = found[i], found[#indices + i]
+    if job and to then
+      notes[#notes + 1] = { to, stamped(job, now) }
+    elseif job then
       entries[#entries + 1] = now
       entries[#entries + 1] = stamped(job, now)
     end
+  end
+  return entries, notes
+end
+
+-- Gives these steps to the schedule, due at once, or notes them for other shards. Returns false, and changes nothing,
+-- if Redis refuses that.
+local function start(place, indices)
+  if #indices == 0 then return true end
+  local entries, notes = started(place, indices)
+  if is_refused('ZCARD', place.schedule) then return false end
+  for _, note in ipairs(notes) do -- a type or a right that is wrong refuses the first one
+    if is_refused('XADD', place.notes, '*', 'to', note[1], 'effect', note[2]) then return false end
   end
   if #entries > 0 and is_refused('ZADD', place.schedule, unpack(entries)) then return false end
   forget_jobs(place.steps, indices)

@@ -4,7 +4,8 @@
 -- ARGV  [1] how many batches there are in the chain   [2] the index of the step that adds them   [3] how many steps
 --       a flow has at most   [4] what to do: 'add', or 'look': to say whether these would be refused   then per step,
 --       each behind those of this call that it comes after: its name, its payload (as job:I has it, with a placeholder
---       of its index), how many steps are before it, and of each of these its name and the letter of the edge (flow.lua)
+--       of its index), the shard that it goes to (as to:I has it; '': this one), how many steps are before it, and of
+--       each of these its name and the letter of the edge (flow.lua)
 -- Returns 1; or why nothing was added: 'double', 'unknown' or 'many', and the name of a step; or an error if the
 --         flow takes no steps from this one any more.
 --
@@ -34,14 +35,14 @@ end
 local function look()
   local i = 5
   while i <= #ARGV do
-    local name, job, count = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2])
-    local last, index = i + 2 + 2 * count, index_of(name)
-    for at = i + 3, last, 2 do
+    local name, count = ARGV[i], tonumber(ARGV[i + 3])
+    local last, index = i + 3 + 2 * count, index_of(name)
+    for at = i + 4, last, 2 do
       if not index_of(ARGV[at]) then return { 'unknown', ARGV[at] } end
     end
     if not index then
       indices[name] = string.format('%d', total + #added)
-      added[#added + 1] = { name, job, i + 3, last }
+      added[#added + 1] = { i, last }
     elseif redis.call('HGET', place.steps, 'from:' .. index) ~= by then
       return { 'double', name }
     end
@@ -52,9 +53,10 @@ end
 
 -- Adds the step behind those before it. Returns the letter by which it is told now: 'r' starts it, 'c' cancels it;
 -- nothing if it waits.
-local function add(name, job, first, last)
+local function add(first, last)
+  local name, job, to = unpack(ARGV, first, first + 2)
   local index, wait, is_cancelled = indices[name], 0, false
-  for at = first, last, 2 do
+  for at = first + 4, last, 2 do
     local before, letter = indices[ARGV[at]], ARGV[at + 1]
     local state = redis.call('BITFIELD', place.ends, 'GET', 'u2', '#' .. before)[1]
     local nexts = redis.call('HGET', place.steps, 'next:' .. before) or ''
@@ -67,6 +69,10 @@ local function add(name, job, first, last)
   if at then job = job:sub(1, at - 1) .. index .. job:sub(at + 1) end
   redis.call('HSET', place.steps, 'of:' .. name, index, 'from:' .. index, by, 'job:' .. index, job, 'wait:' .. index,
     letter and 1 or wait)
+  if to ~= '' then
+    redis.call('HSET', place.steps, 'to:' .. index, to)
+    redis.call('HSET', place.hash, 'away', 1)
+  end
   return letter, index
 end
 

@@ -6,7 +6,8 @@
 --       ('': the block of that one does)   [3] how many steps the flow has; '' if more parts follow
 --       [4] the steps that nothing is before, as in `next:` (flow.lua)   [5] how many of the following are fields of
 --       the hash, and their values   then these; then per step: its index, its name, its payload (as job:I has it),
---       how many steps are before it, and the steps behind it (as next:I has them)
+--       the shard that it goes to (as to:I has it; '': this one), how many steps are before it, and the steps behind
+--       it (as next:I has them)
 -- Returns the state that the flow has now; an error if the batch above takes no members.
 --
 -- Each part may be sent again: none changes a flow whose last part has come. The HDEL of nothing is for a full
@@ -21,8 +22,9 @@ local unpack = table.unpack or unpack -- Lua 5.4 has the former
 local chain = flow.chain(1, tonumber(ARGV[1]))
 local place, total = chain[1], ARGV[3]
 
-local function add_step(index, name, job, wait, nexts)
+local function add_step(index, name, job, to, wait, nexts)
   redis.call('HSET', place.steps, 'of:' .. name, index, 'job:' .. index, job, 'wait:' .. index, wait)
+  if to ~= '' then redis.call('HSET', place.steps, 'to:' .. index, to) end
   if nexts ~= '' then redis.call('HSET', place.steps, 'next:' .. index, nexts) end
 end
 
@@ -41,6 +43,6 @@ redis.call('HDEL', place.hash, '')
 local first = 6 + ARGV[5]
 local refusal = not found and open_batch(place, chain[2], ARGV[2], { unpack(ARGV, 6, first - 1) })
 if refusal then return refusal end
-for i = first, #ARGV, 5 do add_step(unpack(ARGV, i, i + 4)) end
+for i = first, #ARGV, 6 do add_step(unpack(ARGV, i, i + 5)) end
 redis.call('EXPIRE', place.steps, BATCH_LIVES)
 return total == '' and 'open' or seal()

@@ -4,7 +4,7 @@
 local function sort(place, found, nexts, old, new)
   local indices, starts, cancels, waits = {}, {}, {}, {}
   for i, each in ipairs(nexts) do indices[i] = each[1] end
-  local before = redis.call('HMGET', place.steps, unpack(fields_of('wait:', indices)))
+  local before = redis.call('HMGET', place.steps, unpack(fields_of({ 'wait:' }, indices)))
   for i, each in ipairs(nexts) do
     local index, letter = each[1], each[2]
     local wait = tonumber(before[i])
