@@ -466,7 +466,9 @@ class _Story:
         fixed = [keys.dead, keys.lost(_IDENTITY), keys.queues, keys.schedule, keys.suspected]
         lists = [*self._lists, self._awaited, keys.suspects("q")]
         bounds = [self._now, self._now - _AHEAD, 100, _KEPT]
-        return Call(scripts.RECOVER, [*fixed, *lists], [*bounds, 1, lease, where, -1, "}", "job"])
+        return Call(
+            scripts.RECOVER, [*fixed, *lists], [*bounds, 1, lease, where, -1, "}", "", "job"]
+        )
 
     def _leased(self, number: int, payload: bytes) -> list[Any]:
         return [1, f"{_OWNER}{number}".encode(), b"whole", payload, b""]

@@ -140,12 +140,14 @@ class Lease(msgspec.Struct, frozen=True):
 
 class Move(msgspec.Struct, frozen=True):
     """What recover.lua does with one lease: it keeps ``keep`` bytes of the payload (see there), and
-    puts ``text`` after them. ``buried``: the job that it buries, as far as its features need it."""
+    puts ``text`` after them, in the place of what was ``read``: a payload that has changed since
+    goes back as it is. ``buried``: the job that it buries, as far as its features need it."""
 
     lease: Lease
     verdict: str
     keep: int
     text: bytes
+    read: bytes = b""
     buried: Payload | None = None
 
     def arguments(self, keys: Keys, names: list[str]) -> tuple[object, ...]:
@@ -155,7 +157,7 @@ class Move(msgspec.Struct, frozen=True):
         if self.buried is not None:
             ended = packed(effects(keys, self.buried, "dead"), names, keys.totals("ends"))
             verdict = f"{verdict} {ended}".rstrip()
-        return (self.lease.queue, self.lease.name, verdict, self.keep, self.text)
+        return (self.lease.queue, self.lease.name, verdict, self.keep, self.text, self.read)
 
     @property
     def name(self) -> str:
@@ -165,9 +167,8 @@ class Move(msgspec.Struct, frozen=True):
 
 def unchanged(lease: Lease, where: str = REQUEUE) -> Move:
     """The move of a job that was not in progress, or of which the death says nothing."""
-    if lease.how == b"whole":
-        return Move(lease, where, 0, lease.payload)
-    return Move(lease, where, *_kept_whole(lease.end))
+    end = lease.payload if lease.how == b"whole" else lease.end
+    return Move(lease, where, *_kept_whole(end))
 
 
 def spliced(lease: Lease, queue: str, crash: ProcessDeath) -> Move | None:
@@ -181,7 +182,7 @@ def spliced(lease: Lease, queue: str, crash: ProcessDeath) -> Move | None:
     if where == BURY:
         named = keys_at_ends(lease.payload, lease.end, "jid", "class", "wrapped")
         buried = {**named, KEY: end.get(KEY)}
-    return Move(lease, where, keep, b"," + dumps(end)[1:], buried)
+    return Move(lease, where, keep, b"," + dumps(end)[1:], lease.end[keep:], buried)
 
 
 def _cut_end(lease: Lease) -> tuple[int, Payload | None]:
@@ -219,7 +220,7 @@ def move_of(lease: Lease, payload: bytes, queue: str, crash: ProcessDeath) -> Mo
     if where == BURY:
         with suppress(MalformedPayload):
             buried = loads_head(payload)
-    return Move(lease, where, keep, text, buried)
+    return Move(lease, where, keep, text, payload[keep:], buried)
 
 
 def stamped(payload: bytes, queue: str, crash: ProcessDeath) -> tuple[str, int, bytes]:

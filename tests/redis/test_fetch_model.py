@@ -294,7 +294,7 @@ class Machine(RuleBasedStateMachine):
             for lease in sorted(leases, key=lambda x: -int(x.rpartition("/")[2])):
                 payload = self.drop(lease)[1]
                 self.model.queues[name].jobs.appendleft(payload)
-                moves += [number, lease, "requeue", 0, payload, ""]
+                moves += [number, lease, "requeue", 0, payload, "", ""]
         if crashed:
             shared = (KEYS.dead, "note", KEYS.queues, KEYS.schedule, KEYS.suspected)
             self.connection.script(

@@ -409,10 +409,16 @@ NOTE = "forkq:lost:vm:1:aaaaaaaaaaaa"
 
 
 def recover(
-    connection: RedisConnection, *moves: object, size: int = 10_000, note_for: int = 0
+    connection: RedisConnection,
+    *moves: object,
+    size: int = 10_000,
+    note_for: int = 0,
+    read: str = "",
 ) -> int:
     keys = ("dead", NOTE, "queues", "schedule", INDEX, LIST, INFLIGHT, MARK, SUSPECTS)
-    moved: int = connection.script(RECOVER, keys, (100.5, 0, size, note_for, *moves))
+    given = [(*moves[at : at + 5], read, moves[at + 5]) for at in range(0, len(moves), 6)]
+    arguments = [part for each in given for part in each]
+    moved: int = connection.script(RECOVER, keys, (100.5, 0, size, note_for, *arguments))
     return moved
 
 
@@ -440,6 +446,21 @@ def test_recover_writes_only_the_end_of_a_payload_that_stays(
     moves = (1, f"{OWNER}2", "requeue", -1, "!", "J", 1, f"{OWNER}1", "requeue", -3, "?", "J")
     assert recover(connection, *moves) == 2
     assert line(redis) == [b"12?", b"6789!"]
+
+
+def test_a_payload_that_has_changed_since_it_was_read_goes_back_as_it_is(
+    connection: RedisConnection, redis: Redis
+) -> None:
+    """A late command of the dead owner has changed it: the crash is not that of this payload."""
+    push(redis, "one", "two", "three")
+    fetch(connection, 3)
+    moves = [(1, f"{OWNER}{n}", "requeue", 0, "stamped", "J") for n in (3, 2)]
+    assert recover(connection, *moves[0], read="thr") == 1
+    assert recover(connection, *moves[1], read="two") == 1
+    assert recover(connection, 1, f"{OWNER}1", "bury", -2, "!", "J", read="nx") == 1
+    assert line(redis) == [b"stamped", b"three"]
+    assert redis.lrange(SUSPECTS, 0, -1) == [b"one"]
+    assert redis.exists("dead", INFLIGHT) == 0
 
 
 def test_recover_buries_the_named_jobs_and_trims(connection: RedisConnection, redis: Redis) -> None:

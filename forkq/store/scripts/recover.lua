@@ -8,7 +8,8 @@
 -- ARGV  [1] now, epoch seconds   [2] dead entries older than this are dropped   [3] how many to keep
 --       [4] how long the note lasts, seconds; 0: no note, for this owner will never read it
 --       then per job: queue number, lease, where to, how many bytes to keep of the payload in Redis,
---       what to append to them, its name for the note
+--       what to append to them, what stood in the place of that when the caller read it ('': do not compare), its
+--       name for the note
 --       Where to: 'requeue' (to the head of its list), 'isolate' (to the head of its list of suspects),
 --       'isolate_last' (to the tail), 'bury', or when it is due (epoch seconds); behind 'bury' and a space
 --       the effects of the job (effects.lua)
@@ -18,6 +19,8 @@
 --          For a damaged list of suspects, the queue's own list serves. If keys of features hold another
 --          type, a list of the number and of these keys.
 --
+-- A payload that has changed since it was read, by a late command of the owner, goes back as it is: the job
+-- has gained what its end must know, or another job runs by this lease (ticket_start.lua), which has not begun.
 -- To keep -1 bytes is to keep all but the last one; 0 keeps none. So a large payload stays in Redis.
 -- The note is a hash, sequence number -> name, of each lease that was removed.
 -- Each lease is removed after its job was added, and the HDEL of nothing comes first: see retry.lua.
@@ -76,15 +79,22 @@ local function put(queue, where, payload)
   return pcall('ZADD', KEYS[4], where, payload)
 end
 
-for i = 5, #ARGV, 6 do
-  local queue, lease = tonumber(ARGV[i]), ARGV[i + 1]
+-- Where the job goes, its effects, and its payload, of which `before` is in Redis.
+local function move_of(i, before)
   local where, effects = ARGV[i + 2]:match('^(%S+) ?(.*)$')
-  local keep, payload = tonumber(ARGV[i + 3]), ARGV[i + 4]
+  local keep, read = tonumber(ARGV[i + 3]), ARGV[i + 5]
+  if read ~= '' and before:sub(keep) ~= read then
+    return where == 'requeue' and where or 'isolate', '', before
+  end
+  return where, effects, (keep == 0 and '' or before:sub(1, keep - 1)) .. ARGV[i + 4]
+end
+
+for i = 5, #ARGV, 7 do
+  local queue, lease = tonumber(ARGV[i]), ARGV[i + 1]
   local inflight = KEYS[4 * queue + INFLIGHT]
-  local stands = keep == 0 and call('HEXISTS', inflight, lease) == 1
-  local before = keep ~= 0 and call('HGET', inflight, lease)
-  if stands or before then
-    if before then payload = before:sub(1, keep - 1) .. payload end
+  local before = call('HGET', inflight, lease)
+  if before then
+    local where, effects, payload = move_of(i, before)
     local looks = look_at(effects)
     wake(queue)
     local reply = put(queue, where, payload)
@@ -95,7 +105,7 @@ for i = 5, #ARGV, 6 do
       buried = buried or where == 'bury'
       write(looks)
       call('HDEL', inflight, lease)
-      if ARGV[4] ~= '0' then note(lease, ARGV[i + 5]) end
+      if ARGV[4] ~= '0' then note(lease, ARGV[i + 6]) end
     end
   end
 end
