@@ -11,7 +11,8 @@ from ..wire.payload import Payload, encode
 _LONGEST_NAME: Final = 200  # characters of the name of a class
 
 # "unlock": frees the lock if the job has it. "lock": takes it if it is free, or holds it for
-# longer. "hold": holds it for longer if the job has it. "uncancel": removes the note that cancels
+# longer. "hold": holds it for longer if the job has it. "leased": what stands behind it is done
+# only if the lease is there. "uncancel": removes the note that cancels
 # the job. "remember": notes that it has ended so.
 # "ticket_ends", "ticket_waits", "ticket_runs": the same for a job of which at most one waits;
 # "ticket_cancelled": the newest one of these ends.
@@ -29,6 +30,7 @@ Name: TypeAlias = Literal[
     "unlock",
     "lock",
     "hold",
+    "leased",
     "ticket_ends",
     "ticket_waits",
     "ticket_runs",

@@ -399,6 +399,25 @@ def test_a_lock_that_lapsed_is_taken_again_by_a_retry(
     assert 1000 * (HELD_FOR + 40) < redis.pttl(LOCK) <= 1000 * (HELD_FOR + 50)
 
 
+@pytest.mark.parametrize(("until", "at_last"), [("end", b"m1"), ("start", None)])
+def test_a_start_that_arrives_late_changes_no_lock(
+    redis: Redis, connection: RedisConnection, until: str, at_last: bytes | None
+) -> None:
+    """Its connection has ended, and the job, too: it would take a lock that no end frees, or free
+    that of a job which waits for its retry."""
+    raw = payload(until=until)
+    call = Ends(IDENTITY, KEYS, DeadSetLimits(KEYS)).start(unit(raw), 1000.0)
+    assert call is not None
+    if until == "start":
+        hold(redis)
+    before = holder(redis)
+    connection.script(call.script, call.keys, call.arguments)
+    assert holder(redis) == before
+    leased(redis, raw)
+    connection.script(call.script, call.keys, call.arguments)
+    assert holder(redis) == at_last
+
+
 @pytest.mark.parametrize("until", ["start", "expiry"])
 def test_a_retry_does_not_hold_a_lock_for_longer_that_ends_otherwise(
     redis: Redis, connection: RedisConnection, until: str

@@ -270,7 +270,11 @@ class Ends(msgspec.Struct, frozen=True):
         """The call that does what the features of the job ask when it starts, ``waited`` seconds
         after it came to its queue; None if they ask nothing."""
         asked = NONE if unit.marked is None else at_start(self.keys, unit.marked, waited)
-        return self._call(EFFECTS_ALONE, [], (), asked) if asked else None
+        if not asked:
+            return None
+        inflight = self.keys.inflight(unit.queue_name)
+        asked = (Effect("leased", inflight, (self._lease(unit),)), *asked)
+        return self._call(EFFECTS_ALONE, [], (), asked)
 
     def ticket_start(self, unit: UnitOfWork) -> Call | None:
         """The call that asks which job is to be run by this unit; None if it is its own, as most

@@ -64,7 +64,7 @@ function define.due()
 --- @include "effects/due"
 end
 
-local PARTS = { unlock = 'lock', lock = 'lock', hold = 'lock', uncancel = 'cancel', remember = 'cancel',
+local PARTS = { unlock = 'lock', lock = 'lock', hold = 'lock', leased = 'lock', uncancel = 'cancel', remember = 'cancel',
   forget = 'cursor', keep = 'cursor', asleep = 'step', wait = 'step', unwait = 'step', batch = 'member',
   flow = 'batch' }
 

@@ -12,6 +12,13 @@ effect_kinds.unlock = {
   end,
 }
 
+-- What stands behind it is done only if the lease is there: a start that arrives late must not take a lock for a job
+-- that has ended. The effect has the lease.
+effect_kinds.leased = {
+  look = function(inflight, effect) return redis.pcall('HEXISTS', inflight, effect[3]) end,
+  write = function(_, _, is_leased) return is_leased == 1 or nil end,
+}
+
 -- Takes the lock if it is free, or holds it for longer: the effect has jid, class, and milliseconds.
 effect_kinds.lock = {
   look = function(lock) return holder_of(lock) end,
