@@ -137,9 +137,9 @@ chaos: $(VENV)/.dev ## kill, cut and stop hosts under load: SECONDS=60, or JOBS=
 		$(if $($(name)),--$(shell echo $(name) | tr A-Z a-z) $($(name))))
 
 # All that can happen in small worlds: docs/proof.md. DOCS=1 writes the counts into that page.
-explore: $(VENV)/.dev ## every interleaving of scripts, deaths and lost replies: MINUTES=30 WALKS=200
+explore: $(VENV)/.dev ## every interleaving of scripts, deaths and lost replies: MINUTES=30 WALKS=200 ONLY=mutations
 	@FORKQ_TEST_MODEL_SEQUENCES=100000 $(VENV)/bin/python -m pytest tests/model/test_store.py -q -o faulthandler_timeout=0
-	@$(VENV)/bin/python -m tests.model $(foreach name,MINUTES WALKS,\
+	@$(VENV)/bin/python -m tests.model $(foreach name,MINUTES WALKS ONLY,\
 		$(if $($(name)),--$(shell echo $(name) | tr A-Z a-z) $($(name)))) $(if $(DOCS),--docs)
 
 # Without a URL: servers that lack something, and each version of which FORKQ_TEST_SERVERS has a binary; DOCS=1 writes

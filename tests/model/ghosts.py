@@ -42,6 +42,8 @@ PROMISES: Final = {
     "free": "A lock goes with its job.",
     "order": "No job runs after a newer one that takes its place, and none beside it.",
     "last change": "Of jobs that take each other's place the newest one runs.",
+    "debounced": "Of debounced jobs that take each other's place at most one waits for more "
+    "pushes; only that gives way, and not beyond its latest time.",
     "cursor": "The cursor of a job never goes back, and goes with the job; a run begins from it.",
     "cancelled": "Only a job that was cancelled ends so, and none that has ended well before.",
     "name": "A queue with jobs is named among the queues, unless the server refuses the name.",
@@ -62,10 +64,11 @@ class Violation(Exception):
 class Ghost(NamedTuple):
     """What is remembered of a job. ``seen``: it has been in Redis. ``left``: it has ended or was
     deleted, and is gone from there. ``well``: it has ended well, or discarded itself. ``excused``:
-    it may run again. ``over``: it has expired. ``run``: of a job that expires, how far it has come
-    since it was fetched last: "", "begun", or "again" if it is to run again. ``begun``: a
-    unique job has begun. ``stopped``: it was told while it ran that it is cancelled.
-    ``reached``: the item before which it has stopped."""
+    it may run again. ``over``: it has expired, or is beyond its latest time. ``run``: of a job that
+    expires, how far it has come since it was fetched last: "", "begun", or "again" if it is to run
+    again. ``begun``: a unique job has begun. ``stopped``: it was told while it ran that it is
+    cancelled. ``reached``: the item before which it has stopped. ``arrived``: of those with a lock,
+    as which one it came to Redis: a push may arrive late."""
 
     seen: bool = False
     left: bool = False
@@ -76,6 +79,7 @@ class Ghost(NamedTuple):
     begun: bool = False
     stopped: bool = False
     reached: int = 0
+    arrived: int = 0
 
 
 _HARMLESS: Final = ("good", "snoozes", "discards", "iterates")
@@ -83,6 +87,7 @@ _ENDS: Final = KEYS.totals("ends").encode()
 _MARKED: Final = KEYS.marked.encode()
 _LOCK: Final = KEYS.unique("").encode()
 _CANCELLED: Final = KEYS.cancelled.encode()
+_SCHEDULE: Final = KEYS.schedule.encode()
 _JID: Final = re.compile(rb'"jid":"(\w+)"')
 _INFLIGHT: Final = re.compile(rb"\{queue:(.*)\}:inflight")
 _SUSPECTS: Final = re.compile(rb"\{queue:(.*)\}:suspects")
@@ -133,6 +138,7 @@ class Fates:
         self._natures = {job.jid: job.nature for job in world.jobs}
         self._expiring = {job.jid for job in world.jobs if job.expires_in}
         self._jobs = {job.jid: job for job in world.jobs}
+        self._debounced = {job.jid for job in world.jobs if job.is_debounced}
         self._locks = {
             job.jid: KEYS.unique(job.encoded.lock).encode() for job in world.jobs if job.doc
         }
@@ -187,7 +193,8 @@ class Fates:
             holder, newest = (found.get(name, b"").decode() for name in (b"jid", b"next_jid"))
             for jid in (jid for jid in live if self._locks.get(jid) == lock):
                 # One that takes another's place leaves its lock at its start, which may be in vain.
-                if jid not in (holder, newest) and self._jobs[jid].how != "replace":
+                may_be_without = self._jobs[jid].how in ("replace", "debounce")
+                if jid not in (holder, newest) and not may_be_without:
                     raise Violation("lock", f"Job {holder or 'none'} has that of job {jid}.")
             if found and holder not in live:
                 raise Violation("free", f"Job {holder} is gone.")
@@ -235,17 +242,18 @@ class Fates:
     # What happens
 
     def has_moment(self, common: Common) -> bool:
-        """Whether there is a job that will expire."""
+        """Whether there is a job whose moment will come."""
         return any(
             ghost.seen and not ghost.left and not ghost.over
             for jid, ghost in zip(self._jids, common.ghosts, strict=True)
-            if jid in self._expiring
+            if jid in self._expiring | self._debounced
         )
 
     def time_passed(self, common: Common) -> Common:
-        """The moments have come at which the jobs expire that have been pushed."""
+        """The moments have come at which the jobs expire that have been pushed, or may be replaced
+        no more."""
         for at, jid in enumerate(self._jids):
-            if jid in self._expiring and common.ghosts[at].seen:
+            if jid in self._expiring | self._debounced and common.ghosts[at].seen:
                 common = _with_ghost(common, at, over=True)
         return common
 
@@ -254,7 +262,7 @@ class Fates:
         jid, *flags = of.split(" ")
         at = self._jids.index(jid)
         ghost = common.ghosts[at]
-        if ghost.over:
+        if ghost.over and jid in self._expiring:
             raise Violation("expired", f"{part.name} runs job {jid}.")
         if "alone" in flags and part.nonce != "solo":
             raise Violation("alone", f"{part.name} runs job {jid}.")
@@ -270,7 +278,8 @@ class Fates:
         if jid == other:
             raise Violation("one at a time", f"Job {jid} runs in {part.name}, too.")
         lock = self._locks.get(jid)
-        if lock and lock == self._locks.get(other) and self._jobs[jid].how != "replace":
+        may_overlap = self._jobs[jid].how in ("replace", "debounce")
+        if lock and lock == self._locks.get(other) and not may_overlap:
             raise Violation("order", f"Job {other} runs in {part.name}.")
 
     def _check_order(self, common: Common, jid: str) -> None:
@@ -278,17 +287,21 @@ class Fates:
         if self._jobs[jid].how != "latest":
             return
         for other, ghost in zip(self._jids, common.ghosts, strict=True):
-            if ghost.begun and self._is_newer(other, jid):
+            if ghost.begun and self._is_newer(common, other, jid):
                 raise Violation("order", f"Job {jid} runs after job {other}.")
 
-    def _is_newer(self, other: str, jid: str) -> bool:
-        is_later = self._jids.index(other) > self._jids.index(jid)
+    def _is_newer(self, common: Common, other: str, jid: str) -> bool:
+        """Whether the other one came to Redis later: a push may arrive after a later one."""
+        is_later = self._ghost(common, other).arrived > self._ghost(common, jid).arrived
         return is_later and self._locks.get(other) == self._locks[jid]
+
+    def _ghost(self, common: Common, jid: str) -> Ghost:
+        return common.ghosts[self._jids.index(jid)]
 
     def _gives_way(self, common: Common, jid: str) -> bool:
         """Whether a newer job takes the place of this one."""
-        return self._jobs[jid].is_ticket and any(
-            ghost.seen and self._is_newer(other, jid)
+        return self._jobs[jid].gives_way and any(
+            ghost.seen and self._is_newer(common, other, jid)
             for other, ghost in zip(self._jids, common.ghosts, strict=True)
         )
 
@@ -299,7 +312,7 @@ class Fates:
             return
         look, replaced = self.look(common.store), 0
         for jid, ghost in zip(self._jids, common.ghosts, strict=True):
-            has_run = ghost.well or ghost.over or jid in look.dead
+            has_run = ghost.well or jid in look.dead or (ghost.over and jid in self._expiring)
             if ghost.seen and not has_run and jid in self._locks:
                 replaced += 1
                 if not self._gives_way(common, jid):
@@ -352,15 +365,37 @@ class Fates:
             if is_there:
                 if ghost.left and name != "a person":
                     raise Violation("no return", f"{name} brings job {jid} back.")
-                common = _with_ghost(common, at, seen=True, left=False)
+                common = self._arrived(common, at)
             else:
                 common = _with_ghost(common, at, left=True)
+        self._check_debounced(common, look)
         if name not in ("a person", "ruby"):
             self._check_ends(before, common, seen, look, name)
         if part is None or part.is_child:
             self._check_rules(before, seen, look)
             common = self._count_tokens(common, seen, look)
         return common
+
+    def _arrived(self, common: Common, at: int) -> Common:
+        ghost, arrived = common.ghosts[at], 0
+        if self._jids[at] in self._locks:
+            arrived = ghost.arrived or 1 + max(each.arrived for each in common.ghosts)
+        return _with_ghost(common, at, seen=True, left=False, arrived=arrived)
+
+    def _check_debounced(self, common: Common, look: Look) -> None:
+        """Raises Violation if two debounced jobs of one lock wait for more pushes, or one without
+        its lock."""
+        waiting: dict[bytes, str] = {}
+        state = self._store.states[common.store]
+        for jid in self._debounced & look.places.keys():
+            ghost, lock = self._ghost(common, jid), self._locks[jid]
+            if look.places[jid][0] != _SCHEDULE or ghost.begun or ghost.over:
+                continue
+            if lock in waiting:
+                raise Violation("debounced", f"Jobs {waiting[lock]} and {jid} wait.")
+            waiting[lock] = jid
+            if dict(state.get(lock, ("hash", ()))[1]).get(b"jid") != jid.encode():
+                raise Violation("lock", f"Job {jid} waits without its own.")
 
     def _check_progress(self, before: int, after: int, look: Look) -> None:
         """Raises Violation if the cursor of a job that is there has gone back."""
@@ -391,6 +426,8 @@ class Fates:
                 cancelled += 1
                 continue
             if not ghost.well and self._gives_way(common, jid):
+                if jid in self._debounced and (ghost.over or seen.places[jid][0] != _SCHEDULE):
+                    raise Violation("debounced", f"{name} ends job {jid}.")
                 continue
             if not ghost.well and not counted["expired"]:
                 raise Violation("nothing lost", f"{name} removes job {jid}.")
@@ -410,7 +447,7 @@ class Fates:
     def _has_snoozed(self, jid: str, seen: Look, look: Look) -> bool:
         was, is_there = seen.places.get(jid, (b"",))[0], look.places.get(jid, (b"",))[0]
         snoozes = self._natures[jid] == "snoozes"
-        return snoozes and was.endswith(b":inflight") and is_there == KEYS.schedule.encode()
+        return snoozes and was.endswith(b":inflight") and is_there == _SCHEDULE
 
     def _count_tokens(self, common: Common, seen: Look, look: Look) -> Common:
         """Each job that was taken costs a token. One that is moved aside unrun, or has expired,

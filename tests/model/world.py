@@ -32,6 +32,7 @@ from .programs import (
 from .talk import Process, Program
 
 Nature: TypeAlias = Literal["good", "fails", "poison", "snoozes", "discards", "iterates"]
+How: TypeAlias = OnDuplicate | Literal["debounce"]
 Fault: TypeAlias = Literal["kill", "late kill", "lose", "late loss", "OOM", "READONLY", "NOPERM"]
 
 
@@ -42,7 +43,8 @@ class Job:
     ``retries`` before it is dead. ``more``: other keys of its payload. ``expires_in``: seconds; 0:
     it does not expire. ``at``: for when it is scheduled, if it is. Without ``pushed`` it is in
     Redis at the beginning. ``doc``: all jobs with the same one share a lock, if they have one;
-    ``how``: what a push does that finds it taken."""
+    ``how``: what a push does that finds it taken; or the job is debounced, and the next push takes
+    its place while it waits in the schedule."""
 
     jid: str
     queue: str = "a"
@@ -53,12 +55,24 @@ class Job:
     expires_in: float = 0
     at: float | None = None
     doc: str = ""
-    how: OnDuplicate = "skip"
+    how: How = "skip"
 
     @property
-    def is_ticket(self) -> bool:
-        """Whether at most one such job of its lock waits."""
-        return bool(self.doc) and self.how in KINDS
+    def gives_way(self) -> bool:
+        """Whether a newer job of its lock takes its place."""
+        return bool(self.doc) and (self.how in KINDS or self.is_debounced)
+
+    @property
+    def is_debounced(self) -> bool:
+        """Whether it waits in the schedule until no more of its kind are pushed."""
+        return self.how == "debounce"
+
+    @property
+    def _lock(self) -> dict[str, Any]:
+        """The options of its lock."""
+        if self.is_debounced:
+            return {"debounce": 5, "debounce_max": 60}
+        return {"unique_for": 60, "on_duplicate": self.how}
 
     @property
     def encoded(self) -> EncodedJob:
@@ -75,7 +89,7 @@ class Job:
         if self.expires_in:
             needs["expires_in"] = self.expires_in
         if self.doc:
-            needs |= {"unique_for": 60, "on_duplicate": self.how, "unique_by": lambda jid: self.doc}
+            needs |= {**self._lock, "unique_by": lambda jid: self.doc}
         if needs:
             job["forkq"] = {**job.pop("forkq", {}), "needs": needs}
             made = marked.complete(job, self.at)
@@ -112,8 +126,9 @@ class World:
 
     @property
     def is_timed(self) -> bool:
-        """Whether the time of day can change: once all moments come at which a job expires."""
-        return any(job.expires_in for job in self.jobs)
+        """Whether the time of day can change: once all moments come at which a job expires, or at
+        which a debounced one waits no longer."""
+        return any(job.expires_in or job.is_debounced for job in self.jobs)
 
     @property
     def shown(self) -> str:

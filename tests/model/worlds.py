@@ -21,8 +21,6 @@ USUAL_FAULTS: Final[tuple[Fault, ...]] = (
     *("kill", "late kill", "lose", "late loss"),
     *("OOM", "READONLY"),
 )
-# Those in which no command arrives after its connection has ended: docs/proof.md says why.
-IN_TIME: Final[tuple[Fault, ...]] = ("kill", "lose", "OOM", "READONLY")
 # One crash alone ends a job with this option: the usual number of them only makes the ways longer.
 ONE_CRASH: Final = {"crashes": 1}
 SUSPECT: Final = {"forkq": {"suspect": True}}
@@ -303,6 +301,41 @@ REPLACE = World(
     [Job(jid, doc="7", how="replace") for jid in "12"],
     (1, 1),
 )
+
+
+def _debounced(jid: str, nature: Nature = "good", retries: int = 0) -> Job:
+    return Job(jid, nature=nature, retries=retries, doc="7", how="debounce")
+
+
+DEBOUNCED = World("debounced jobs", [_debounced("1"), _debounced("2")], clock=True)
+DEBOUNCED_AND_LOSS = World(
+    "debounced jobs, and a loss",
+    [_debounced("1"), _debounced("2")],
+    clock=True,
+    faults=("lose", "late loss", "OOM", "READONLY"),
+    most_faults=1,
+)
+DEBOUNCED_RETRIED = World(
+    "a debounced job that fails", [_debounced("1", "fails", 1), _debounced("2")], clock=True
+)
+DEBOUNCED_CANCELLED = World(
+    "a cancelled debounced job",
+    [_debounced("1"), _debounced("2")],
+    clock=True,
+    person=[CANCEL],
+    canceller=True,
+)
+UNIQUE_LATE = World(
+    "a unique job, and a late command", [FIRST], faults=("late loss",), most_faults=1
+)
+LATEST_LATE = World(
+    "the newest one, and a late command",
+    [_latest("1"), _latest("2")],
+    solo=True,
+    sweep=True,
+    faults=("late kill",),
+    most_faults=1,
+)
 ITERATES: Final = Job("1", nature="iterates")
 CURSOR = World("a cursor", [ITERATES])
 CURSOR_AND_LOSS = World(
@@ -354,6 +387,7 @@ SMALL: Final = (
     *(EXPIRY_AT_LIMIT, EXPIRY_AT_RATE, EXPIRY_AND_DEATH, SNOOZE, DISCARD),
     *(UNIQUE, UNIQUE_AND_LOSS, UNIQUE_AND_DEATH, UNIQUE_RETRIED, UNIQUE_EXPIRES, UNIQUE_SCHEDULED),
     *(UNIQUE_SNOOZES, LATEST, LATEST_AND_LOSS, LATEST_AND_DEATH, LATEST_SCHEDULED, REPLACE),
+    *(DEBOUNCED, UNIQUE_LATE, LATEST_LATE),
     *(CANCELS, CURSOR, CURSOR_AND_LOSS, CURSOR_AND_DEATH, CURSOR_LATE),
 )
 ALL_TOGETHER: Final = _all_together("all together", Job("2", "b"), [RETRY_DEAD])
@@ -427,26 +461,32 @@ LARGE: Final = (
     *(LATEST_OF_THREE, LATEST_RETRIED, LATEST_ELSEWHERE),
     *(CANCELS_RETRY, CANCELS_UNIQUE, CANCELS_NEWEST, CANCEL_AND_LOSS, CURSOR_CANCELLED),
     World(
-        "each fault in time, unique jobs",
+        "each usual fault, unique jobs",
         *([Job("1", nature="fails", retries=1, doc="7"), NEWER, Job("3", doc="7")], (1, 1)),
-        solo=True, sweep=True, clock=True, faults=IN_TIME, most_faults=1,
+        solo=True, sweep=True, clock=True, faults=USUAL_FAULTS, most_faults=1,
     ),
     World(
-        "each fault in time, the newest of three",
+        "each usual fault, the newest of three",
         *([_latest("1"), _latest("2", "fails", 1), _latest("3")], (1,)),
-        solo=True, sweep=True, clock=True, faults=IN_TIME, most_faults=1,
+        solo=True, sweep=True, clock=True, faults=USUAL_FAULTS, most_faults=1,
     ),
     World(
-        "each fault in time, one in the place of another",
+        "each usual fault, one in the place of another",
         *([Job(jid, doc="7", how="replace") for jid in "123"], (1,)),
-        solo=True, sweep=True, faults=IN_TIME, most_faults=1,
+        solo=True, sweep=True, faults=USUAL_FAULTS, most_faults=1,
     ),
     World(
-        "each fault in time, a cancelled newest job",
+        "each usual fault, a cancelled newest job",
         *([_latest("1"), _latest("2")], (1,)),
-        solo=True, canceller=True, person=[CANCEL_SECOND],
-        faults=("kill", "lose"), most_faults=1,
+        solo=True, canceller=True, sweep=True, person=[CANCEL_SECOND],
+        faults=("kill", "late kill", "lose", "late loss"), most_faults=1,
     ),
+    World(
+        "each usual fault, debounced jobs",
+        *([_debounced("1"), _debounced("2", "fails", 1), _debounced("3")], (1,)),
+        solo=True, sweep=True, clock=True, faults=USUAL_FAULTS, most_faults=1,
+    ),
+    *(DEBOUNCED_AND_LOSS, DEBOUNCED_RETRIED, DEBOUNCED_CANCELLED),
     World(
         "each usual fault, twice, a cursor",
         *([ITERATES, SECOND], (1, 1)),
