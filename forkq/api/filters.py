@@ -10,6 +10,7 @@ from datetime import timedelta
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
+from ..errors import ForkqError, shown
 from ..features.batch.parts import bids_in
 from ..wire import times
 from ..wire.marks import KEY, needs_in
@@ -80,6 +81,15 @@ class Filter:
 
 
 EVERY: Final = Filter()
+
+
+def check_filter(where: object) -> None:
+    """Raises ForkqError for a value in the place of a filter that is none: a jid, say."""
+    if not isinstance(where, Filter):
+        raise ForkqError(
+            f"{shown(where)} is no filter: pass forkq.api.Filter(job=...), or Filter(jid=...) for "
+            "one job"
+        )
 
 
 def is_named(pattern: str, name: str) -> bool:

@@ -13,7 +13,7 @@ from ..wire.times import now
 from .changes import set_key
 from .door import server as default_server
 from .entry import JobEntry
-from .filters import EVERY, Filter
+from .filters import EVERY, Filter, check_filter
 from .pages import SetPages
 
 _HOURS: Final = 24
@@ -77,6 +77,7 @@ def grouped(
     server: Server, locations: Sequence[Location], where: Filter, most: int
 ) -> FailureGroups:
     """The jobs of these sets by class and error."""
+    check_filter(where)
     found: dict[tuple[str, str], _Group] = {}
     moment, seen = now(), 0
     for location in locations:

@@ -12,7 +12,7 @@ from ..store.scripts import MARKED_IN_SET
 from .bulk import OnProgress, Orders, Outcome
 from .changes import DELETED, DONE, apply, enqueued, retried, set_key
 from .entry import JobEntry, entry_of
-from .filters import EVERY, Filter
+from .filters import EVERY, Filter, check_filter
 from .groups import FailureGroups, grouped
 from .job_holder import JobHolder
 from .pages import Pages, SelectedPages, SetPages, scan, selected
@@ -40,6 +40,7 @@ class JobSet(JobHolder):
     def scan(self, where: Filter = EVERY, *, newest_first: bool = False) -> Iterator[JobEntry]:
         """The jobs that ``where`` names, by score: the first due, or the first dead, comes first.
         Reads more only when they are asked for."""
+        check_filter(where)
         if where.keys is not None:
             return (e for e in selected(self.server, self.location, where.keys) if where.matches(e))
         return scan(SetPages(self.server, self.location, newest_first=newest_first), where)
@@ -123,6 +124,7 @@ class JobSet(JobHolder):
         return set_key(self.server.keys, self.location)
 
     def _pages(self, where: Filter) -> Pages:
+        check_filter(where)
         if where.keys is None:
             return SetPages(self.server, self.location)
         found = selected(self.server, self.location, where.keys)

@@ -30,7 +30,7 @@ from .bulk import Decide, Orders, Outcome, act, act_on_each, delete
 from .changes import checked_queue
 from .door import servers
 from .entry import JobEntry
-from .filters import EVERY, Filter
+from .filters import EVERY, Filter, check_filter
 from .job_holder import JobHolder
 from .pages import BEHIND, ListPages, Pages, SelectedPages, scan, selected_in_queue
 from .processes import Process, processes
@@ -187,6 +187,7 @@ class Queue(JobHolder):
         )
 
     def _scan(self, where: Filter, *, newest_first: bool) -> Iterator[JobEntry]:
+        check_filter(where)
         if where.keys is not None and where.near is not None:
             near = min(where.near, self.size)
             found = selected_in_queue(self.server, self.name, where.keys, near)
@@ -356,6 +357,7 @@ class Queue(JobHolder):
         return act_on_each([part._pages(orders.where) for part in self._parts], decide, orders)
 
     def _pages(self, where: Filter) -> Pages:
+        check_filter(where)
         if where.keys is None or where.near is None:
             return ListPages(self.server, self.name)
         near = min(where.near, self.size)

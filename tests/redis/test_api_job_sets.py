@@ -382,6 +382,22 @@ def test_a_filter_names_jobs(redis: Redis) -> None:
     assert DeadSet().count(Filter(job="Mail")) == 2
 
 
+@pytest.mark.parametrize(
+    ("jobs", "act"),
+    [
+        *((RetrySet(), act) for act in ("cancel_all", "delete_all", "retry_all", "scan", "groups")),
+        *((Queue("mail"), act) for act in ("cancel_all", "kill_all", "scan")),
+    ],
+)
+def test_what_is_no_filter_is_refused_with_how_to_write_one(
+    redis: Redis, jobs: Any, act: str
+) -> None:
+    add(redis, "retry", "a")
+    with pytest.raises(ForkqError, match=r"'a' is no filter: pass .*Filter\(jid="):
+        list(getattr(jobs, act)("a"))
+    assert redis.zcard("retry") == 1
+
+
 def test_a_selection_is_found_by_its_keys(redis: Redis) -> None:
     redis.zadd("dead", {failed(str(n)): 5.5 for n in range(500)})
     chosen = [one(DeadSet(), "7").key, one(DeadSet(), "499").key]
