@@ -14,9 +14,9 @@ import msgspec
 from .. import api
 from ..api import DeadSet, Filter, JobEntry, Outcome, Queue, RetrySet, ScheduledSet
 from ..api.bulk import OnProgress
-from ..api.changes import MOST_UNDONE
+from ..api.changes import MOST_UNDONE, checked_queue
 from ..api.filters import EVERY
-from ..errors import ServerUnavailable
+from ..errors import InvalidRule, ServerUnavailable
 from ..screens.job_acts import loss_of_dead_jobs
 from ..screens.jobs import JOBS, JobLine, of_entries
 from ..servers import Server
@@ -54,6 +54,15 @@ def _text(context: click.Context, option: click.Parameter, value: str | None) ->
     if value == "":
         raise click.BadParameter("it is empty; give a text, or leave the option out for all jobs")
     return value
+
+
+def _target(context: click.Context, option: click.Parameter, value: str) -> str:
+    """The queue to which jobs are moved; the option's callback. Raises BadParameter for what is no
+    queue, before it is asked or warned of anything."""
+    try:
+        return checked_queue(value)
+    except InvalidRule as error:
+        raise click.BadParameter(str(error)) from None
 
 
 _FILTERS = (
@@ -144,8 +153,9 @@ class Verb(msgspec.Struct, frozen=True):
 
 
 _TO = click.option(
-    "--to", required=True, metavar="QUEUE", shell_complete=complete_queues, help="To which queue."
-)
+    "--to", required=True, metavar="QUEUE", shell_complete=complete_queues, callback=_target,
+    help="To which queue."
+)  # fmt: skip
 _FRESH = click.option(
     "--fresh", is_flag=True, help="Forget its failures: it has all retries again."
 )

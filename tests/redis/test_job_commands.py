@@ -384,6 +384,7 @@ def test_wrong_words_are_refused(redis: Redis, shell: Shell) -> None:
         **{f"dead delete --yes {name}=": "it is empty" for name in TEXTS},
         "jobs -q a,b": "'a,b' is not a queue: expected a name of",
         "dead move a --to m*": '"m*" is a pattern',
+        "dead move a --to a,b": "'a,b' is not a queue: expected a name of",
         "dead kill a": "No such command 'kill'",
         "dead -x": "No such option",
     }.items():
