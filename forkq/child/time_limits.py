@@ -270,12 +270,13 @@ class TimeLimits:
         if callback:
             self._end_with_callback(timed, callback)
             return
-        calls = self._calls(timed.run)
-        event = "a cancelled job goes on" if timed.run in self._forced else _BEYOND
+        calls, is_cancelled = self._calls(timed.run), timed.run in self._forced
+        event = "a cancelled job goes on" if is_cancelled else _BEYOND
         self._log.error(event, **timed.details, stack=in_app(calls))
         if self._table is not None and timed.place >= 0:
             blocks = self._blocks(timed.run.unit.sequence)
-            self._table.tell(timed.place, innermost(calls), blocks=blocks)
+            text = innermost(calls)
+            self._table.tell(timed.place, text, blocks=blocks, cancelled=is_cancelled)
 
     def _put_off_for_master(self, timed: TimedJob) -> bool:
         """Whether the hard limit of a job is not due yet. Then the master reads the later time."""
@@ -322,7 +323,7 @@ class TimeLimits:
         self._log.error(_KEPT_BY_CALLBACK, **timed.details, function=place)
         if self._table is not None and timed.place >= 0:
             why = f"a coroutine that could not go on: the event loop was blocked by {place}"
-            self._table.tell(timed.place, why, blocks=True)
+            self._table.tell(timed.place, why, blocks=True, cancelled=timed.run in self._forced)
 
     def _warn(self, timed: TimedJob) -> None:
         if not timed.raised:  # the stop has interrupted it before

@@ -360,7 +360,7 @@ def _failed_leases(child: ChildHandle, *, suspects: bool) -> dict[int, TimeLimit
 
 def _overdue_message(job: Overdue) -> str:
     place = f"; it was in {job.calls}" if job.calls else ""
-    limit = "its hard_timeout or its cancellation"
+    limit = "its cancellation" if job.cancelled else "its hard_timeout"
     if job.keeps_other:
         blocked = "the job blocked the event loop until another one had to be ended"
         return f"{blocked}, and was ended with its child{place}"

@@ -26,7 +26,8 @@ _ANSWER_CHECK: Final = 0.05
 # Seconds that such a child has to write its stacks.
 _STACKS_LIMIT: Final = 0.5
 # A job that is cancelled by force has such a limit, too.
-_BEYOND: Final = "beyond its hard_timeout or its cancellation"
+_BEYOND: Final = ("beyond its hard_timeout", "beyond its cancellation")
+_BEYOND_EITHER: Final = "beyond its hard_timeout or its cancellation"
 # A child that is told to interrupt its jobs at a time is removed so many seconds before.
 _BEFORE_INTERRUPTION: Final = 0.5
 
@@ -67,7 +68,7 @@ class HardLimits(Rule):
         if not overdue:
             return self._end_by_itself(child)
         if case is not None and case.replace_by is not None:
-            return self._drain(child, case, len(overdue), now)
+            return self._drain(child, case, overdue, now)
         if all(job.told for job in overdue):
             return self._begin(child, overdue, now)
         if now >= min(job.deadline for job in overdue if not job.told) + _ANSWER_LIMIT:
@@ -90,7 +91,7 @@ class HardLimits(Rule):
             case.stacks_at = now
             return ChildVerdict("signal stacks")
         if now >= case.stacks_at + _STACKS_LIMIT:
-            return _removal(f"a job holds the interpreter {_BEYOND}")
+            return _removal(f"a job holds the interpreter {_BEYOND_EITHER}")
         return None
 
     def _begin(
@@ -104,13 +105,13 @@ class HardLimits(Rule):
         blocks = capsule and capsule.is_async and any(job.blocks for job in overdue)
         if blocks or (places and len(overdue) >= places):
             what = "its event loop is blocked" if blocks else "each of its jobs goes on"
-            return _removal(f"{what} {_BEYOND}")
+            return _removal(f"{what} {_beyond(overdue)}")
         self._cases[child] = _Case(replace_by=now + self._drain_limit)
         may_begin = self._replacements.may_begin(child)
         return ChildVerdict("replace", why="hard_timeout") if may_begin else None
 
     def _drain(
-        self, child: ChildHandle, case: _Case, overdue: int, now: float
+        self, child: ChildHandle, case: _Case, overdue: Sequence[Overdue], now: float
     ) -> ChildVerdict | None:
         if case.remove_by is None:
             booting = self._replacements.of(child) is not None
@@ -121,10 +122,16 @@ class HardLimits(Rule):
             obeys = child.beat.state == "retiring" or child.ordered.stop_at is not None
             return None if obeys else ChildVerdict("retire")
         remove_by = _remove_by(child, case)
-        have_others_ended = child.beat.state == "retiring" and child.beat.busy <= overdue
+        have_others_ended = child.beat.state == "retiring" and child.beat.busy <= len(overdue)
         if have_others_ended or (remove_by is not None and now >= remove_by):
-            return _removal(f"a job goes on {_BEYOND}")
+            return _removal(f"a job goes on {_beyond(overdue)}")
         return None
+
+
+def _beyond(overdue: Sequence[Overdue]) -> str:
+    """Beyond which limit these jobs go on. A job that has told nothing may have either."""
+    kinds = {job.cancelled for job in overdue if job.told}
+    return _BEYOND[kinds.pop()] if len(kinds) == 1 else _BEYOND_EITHER
 
 
 def _remove_by(child: ChildHandle, case: _Case) -> float | None:

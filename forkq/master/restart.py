@@ -298,9 +298,7 @@ class _Canary:
         child = self.child
         if self._ready_at is None:
             return child.told.reason or f"it died with {child.how} before it was ready"
-        how = (
-            "a job beyond its hard_timeout or its cancellation" if child.fail_overdue else child.how
-        )
+        how = "a job beyond its limit" if child.fail_overdue else child.how
         return f"it died with {how} {self._age():.1f} s after it was ready"
 
     @property

@@ -24,10 +24,11 @@ _PLACE: Final = 3 * _WORD + _LONGEST_TEXT  # bytes
 # one, or the last two.
 _SPARE: Final = 18
 # What the child notes of an overdue job once it has logged the stack: it hangs; its step blocks the
-# event loop; or the step of this other job does.
+# event loop; or the step of this other job does. Added to it: its deadline is that of its cancel.
 _HANGS: Final = 1
 _BLOCKS: Final = 2
 _KEEPS_OTHER: Final = 3
+_CANCELLED: Final = 4
 # In the last place, as long as each processor has places in which it notes its begins; else 0. The
 # second one, if an event loop notes the units that it runs, too.
 _NOTES_BEGINS: Final = 1
@@ -48,7 +49,8 @@ class Overdue(NamedTuple):
     """A job that runs beyond its ``deadline`` (monotonic). ``sequence``: of its lease. ``told``:
     the child has logged its stack; ``calls``: the innermost calls of that. ``suspect``: an ordinary
     child runs it alone, so its lease is one of a solo child. ``blocks``: it blocks the event loop.
-    ``keeps_other``: so that another job cannot end, whose deadline this is."""
+    ``keeps_other``: so that another job cannot end, whose deadline this is. ``cancelled``: the
+    deadline is that of its cancel, not its ``hard_timeout``."""
 
     sequence: int
     deadline: float
@@ -57,6 +59,7 @@ class Overdue(NamedTuple):
     suspect: bool = False
     blocks: bool = False
     keeps_other: bool = False
+    cancelled: bool = False
 
 
 class _Begun(NamedTuple):
@@ -138,16 +141,25 @@ class DeadlineTable:
         self._deadlines[place] = deadline  # last: from now on the master reads the place
         return place
 
-    def tell(self, place: int, calls: str, *, blocks: bool = False, blocker: int = 0) -> None:
+    def tell(
+        self,
+        place: int,
+        calls: str,
+        *,
+        blocks: bool = False,
+        blocker: int = 0,
+        cancelled: bool = False,
+    ) -> None:
         """Notes that the stack of the job is logged. ``blocks``: its step blocks the event loop.
         ``blocker``: the sequence of another job whose step does, and which the master is to end in
-        the place of this one."""
+        the place of this one. ``cancelled``: it goes on beyond its cancel."""
         if place >= 0:
             if blocker:
                 self._sequences[place] = blocker
             text = calls.encode("utf-8", "replace")[:_LONGEST_TEXT].ljust(_LONGEST_TEXT, b"\0")
             self._texts[place * _LONGEST_TEXT : (place + 1) * _LONGEST_TEXT] = text
-            self._told[place] = _KEEPS_OTHER if blocker else _BLOCKS if blocks else _HANGS
+            kind = _KEEPS_OTHER if blocker else _BLOCKS if blocks else _HANGS
+            self._told[place] = kind + _CANCELLED * cancelled
 
     def clear(self, place: int) -> None:
         """Frees the place of a job that has ended."""
@@ -281,8 +293,10 @@ def _overdue(file: int, place: int, deadline: float) -> Overdue:
         return Overdue(sequence, deadline, told=False, suspect=suspect)
     text = os.pread(file, _LONGEST_TEXT, 3 * words + place * _LONGEST_TEXT)
     calls = text.rstrip(b"\0").decode("utf-8", "ignore")
-    blocks = told in (_BLOCKS, _KEEPS_OTHER)
-    return Overdue(sequence, deadline, True, calls, suspect, blocks, told == _KEEPS_OTHER)
+    cancelled, kind = divmod(told, _CANCELLED)
+    blocks = kind in (_BLOCKS, _KEEPS_OTHER)
+    how = (blocks, kind == _KEEPS_OTHER, bool(cancelled))
+    return Overdue(sequence, deadline, True, calls, suspect, *how)
 
 
 def _word(file: int, at: int) -> int:

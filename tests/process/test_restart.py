@@ -523,7 +523,7 @@ def test_a_canary_ends_a_job_at_its_hard_limit(
 
     wait_until(is_over, deadline=DEADLINE, every=0.05, what="the rollback")
     (line,) = wait_events(forkq, CALLED_OFF)
-    assert "it died with a job beyond its hard_timeout or its cancellation" in line["reason"]
+    assert "it died with a job beyond its limit" in line["reason"]
     wait_settled(redis)
     (failed,) = payloads(redis, "dead")
     assert failed["error_class"] == "forkq.errors.TimeLimit"

@@ -92,7 +92,7 @@ def assert_failed(redis: Redis, jid: str, key: str = "dead") -> dict[str, Any]:
     wait_until(lambda: redis.zcard(key), what=f"an entry in {key}")
     (job,) = payloads(redis, key)
     assert (job["jid"], job["error_class"]) == (jid, "forkq.errors.TimeLimit")
-    assert "hard_timeout" in job["error_message"]
+    assert "beyond its hard_timeout, and was" in job["error_message"]
     assert "forkq" not in job
     return job
 

@@ -179,6 +179,28 @@ def test_the_other_jobs_of_a_child_with_an_overdue_one_come_first(child_of: Make
     assert (found.act, found.overdue) == ("remove", True)
 
 
+@pytest.mark.parametrize(
+    ("cancelled", "said"),
+    [
+        ([False], "beyond its hard_timeout"),
+        ([True], "beyond its cancellation"),
+        ([True, False], "beyond its hard_timeout or its cancellation"),
+    ],
+)
+def test_the_log_names_the_limit_that_a_job_ignores(
+    child_of: MakeChild, cancelled: list[bool], said: str
+) -> None:
+    child = child_of()
+    table = DeadlineTable(child.files.deadlines, 2)
+    rule = HardLimits(60.0, cast(Replacements, Begun()))
+    tell(child, busy=len(cancelled), state="retiring")
+    for number, each in enumerate(cancelled):
+        table.tell(table.add(NOW, number), "in a test", cancelled=each)
+    verdicts = [rule.verdict(child, NOW + after) for after in (0.2, 0.3, 9.0)]
+    [why, *_] = [each.why for each in verdicts if each is not None and each.act == "remove"]
+    assert why.endswith(f" goes on {said}")
+
+
 def test_a_later_replacement_does_not_delay_the_removal(child_of: MakeChild) -> None:
     """The slot could have no new child when the job became overdue, so the child was retired. One
     that boots by now changes nothing: what is due is done."""

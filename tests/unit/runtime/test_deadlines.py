@@ -74,6 +74,10 @@ def test_a_place_is_used_again_and_remembers_nothing(file: int) -> None:
     assert overdue(file, 8.0) == [Overdue(1, 7.0, told=False)]
     table.tell(place, "g")
     assert overdue(file, 8.0) == [Overdue(1, 7.0, told=True, calls="g")]
+    table.tell(place, "g", blocks=True, cancelled=True)
+    assert overdue(file, 8.0) == [
+        Overdue(1, 7.0, told=True, calls="g", blocks=True, cancelled=True)
+    ]
 
 
 def test_a_full_table_refuses_and_stays_as_it_is(file: int) -> None:
