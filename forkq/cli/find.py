@@ -18,9 +18,8 @@ from ..api.find import Cancellation, entry_is_being_cancelled
 from ..api.life import crash_of
 from ..api.masks import published_names
 from ..errors import ForkqError, MalformedPayload, ServerUnavailable, nearest
-from ..screens.features.batches import batch_text
-from ..screens.features.iteration import iteration_facts, iteration_text
-from ..screens.features.locks import facts_of, lock_text, without_locks
+from ..screens.features.job_facts import IN_LINES, facts_of, feature_lines
+from ..screens.features.locks import lock_text, without_locks
 from ..screens.features.results import result_object, result_text
 from ..screens.jobs import TIMES, as_object
 from ..screens.processes import held_up
@@ -312,7 +311,6 @@ def print_job(entry: JobEntry, *, wants_json: bool, with_args: bool) -> None:
         **as_object(entry),
         **_crashes(entry.job.get(KEY)),
         **_run_of(entry),
-        **iteration_facts(entry),
         **ran_twice(entry.jid, entry.server),
         **facts_of(entry),
         **({"cancelling": True} if entry_is_being_cancelled(entry) else {}),
@@ -381,10 +379,9 @@ def _rows(entry: JobEntry, known: dict[str, Any], *, with_args: bool) -> Iterato
     """The names and values of what is known of a job. Each crash has a row, and so has each of the
     first lines of its stack."""
     for name, value in known.items():
-        if name == "lock":
-            yield name, lock_text(value, entry.jid)
-        elif name not in ("error_message", "key", "tags", "crashes"):
+        if name not in (*IN_LINES, "error_message", "key", "tags", "crashes"):
             yield name, _value_text(name, value)
+    yield from feature_lines(known, entry.jid)
     if entry.error_message:
         yield "error_message", printable(cut(entry.error_message, _LONGEST))
     yield from _first_lines(entry.backtrace)
@@ -425,12 +422,8 @@ def _jobs_text(crash: Mapping[str, Any]) -> str:
 def _value_text(name: str, value: Any) -> str:
     if name == "ran_twice":
         return ran_twice_text(value)
-    if name == "batch":
-        return batch_text(value)
     if name == "progress":
         return _progress(**value)
-    if name == "iteration":
-        return iteration_text(value)
     if name in TIMES:
         return f"{timestamp(value)} ({format_moment(value)})"
     return shown_name(value)

@@ -82,6 +82,30 @@ def test_steps_that_cannot_be_read_are_an_error(
     assert "the steps of j1 cannot be read" in shell.err
 
 
+def test_find_shows_what_a_job_remembers_and_for_what_it_waits(
+    environment: None, client: forkq.Client, redis: Redis, shell: Shell
+) -> None:
+    at = now() - 600
+    remembers(
+        redis,
+        charge={"at": at, "value": {"receipt": 7, "token": "t0p"}},
+        approval={"until": now() + 7200, "at": at + 1, "event": "approved:7"},
+    )
+    assert shell("find j1") == 0
+    lines = [line for line in shell.out.splitlines() if line.startswith("step")]
+    assert lines[0].split()[1] == "charge"
+    assert lines[0].endswith('returned {"receipt":7,"token":"***"}')
+    assert "waits for the signal approved:7; times out in 120 min" in lines[1]
+    assert shell("find j1 --json") == 0
+    steps = json.loads(shell.out)["steps"]
+    assert [(step["name"], step["event"]) for step in steps] == [
+        ("charge", ""), ("approval", "approved:7")
+    ]  # fmt: skip
+    redis.hset(KEYS.steps("j1"), "charge", "7")
+    assert shell("find j1") == 0
+    assert "the steps of j1 cannot be read" in shell.out
+
+
 def test_the_command_sends_a_signal(
     environment: None, client: forkq.Client, redis: Redis, shell: Shell
 ) -> None:

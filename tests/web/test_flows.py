@@ -7,6 +7,7 @@ import html
 import json
 import logging
 import re
+from typing import Any
 
 import pytest
 from redis import Redis
@@ -69,6 +70,27 @@ def test_the_page_of_one_says_where_each_step_is_and_why_it_waits(
     chosen = web.get("/flow?bid=shopflow&state=dead").text
     assert [row.split()[0] for row in rows(chosen)] == ["picture-3"]
     assert flow.name in page
+
+
+def test_a_step_that_is_chosen_says_what_it_has_returned(web: TestClient, redis: Redis) -> None:
+    add_flow(redis, "shopflow")
+    known = {"outcome": "done", "at": 5.5, "value": {"password": "s3"}}
+    ends: Any = {f"end:{at}": json.dumps({**known, "class": f"Job{at}"}) for at in (0, 1)}
+    redis.hset(KEYS.flow_steps("shopflow"), mapping=ends)
+    redis.hset(KEYS.parameters, "Job1", json.dumps({"names": ["token"], "secret": False}))
+    page = web.get("/flow?bid=shopflow&step=download").text
+    assert "It is done, and has returned {&#34;password&#34;:&#34;***&#34;}." in page
+    assert [row.split()[0] for row in rows(page)] == ["download"]
+    assert "has returned &#34;***&#34;" in web.get("/flow?bid=shopflow&step=picture-0").text
+    assert "It is dead: " in web.get("/flow?bid=shopflow&step=picture-3").text
+    assert "It is " not in web.get("/flow?bid=shopflow&step=mail").text
+
+
+def test_the_page_of_a_job_names_its_step_and_flow(web: TestClient, redis: Redis) -> None:
+    add_flow(redis, "shopflow")
+    [dead] = end_jids(redis, "dead")
+    page = web.get(f"/job?jid={dead}").text
+    assert 'Step <a href="/flow?bid=shopflow&amp;step=picture-3">picture-3</a> of the flow' in page
 
 
 def end_jids(redis: Redis, name: str) -> list[str]:

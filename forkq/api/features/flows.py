@@ -10,11 +10,12 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from ...errors import ForkqError
-from ...features.flow.parts import OnFailure
+from ...features.flow.parts import OnFailure, field_of_end, read_end
 from ...flows.encoding import LETTERS
 from ...flows.waiting import astep_result, step_result
 from ...servers import Server
 from .batches import BatchEntry, FlowReport, reports
+from .results import JobResult, shown_result
 
 _MOST_NAMED: Final = 3  # dead steps that one step names
 # "waits": for steps before it; "started": it waits in its queue, runs, or is retried.
@@ -97,6 +98,15 @@ class FlowEntry(BatchEntry):
         if not isinstance(report, FlowReport):
             raise ForkqError(f"{self.bid} is a batch, and no flow: `forkq batches show {self.bid}`")
         return server, report
+
+
+def step_end(server: Server, bid: str, step: StepReport) -> JobResult | None:
+    """What a step of a flow has returned, or why it has not, with secrets masked; None if it has
+    not ended. Raises ServerUnavailable."""
+    field = field_of_end(step.index)
+    [raw] = server.ask_leniently(("HGET", server.keys.flow_steps(bid), field))
+    found = read_end(raw)
+    return None if found is None else shown_result(server, step.jid, found, 0.0)
 
 
 def flows(where: Server | Iterable[Server] | None = None) -> list[FlowReport]:

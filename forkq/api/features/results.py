@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ...features.results.parts import Outcome, read
+from ...features.results.parts import Outcome, Result, read
 from ...servers import Server, Servers, first_found
 from ...wire.times import now
 from ..door import servers as all_servers
@@ -41,16 +41,20 @@ def _on(server: Server, jid: str) -> JobResult | None:
     found = None if raw is None else read(raw)
     if found is None:
         return None
-    value = found.value
-    if found.outcome == "done" and found.error is None:
+    return shown_result(server, jid, found, now() + max(0, left or 0) / 1000)
+
+
+def shown_result(server: Server, jid: str, found: Result, until: float) -> JobResult:
+    """What was read of a result, for people."""
+    value, error = found.value, found.error
+    if found.outcome == "done" and error is None:
         value = MASK if has_secrets(parameters_of(server, found.job)) else masked(value)
-    error = found.error
     return JobResult(
         jid,
         found.job,
         found.outcome,
         found.at,
-        now() + max(0, left or 0) / 1000,
+        until,
         value,
         "" if error is None else error.name,
         "" if error is None else masked_text(error.message),

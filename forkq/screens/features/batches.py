@@ -210,18 +210,22 @@ def path_of(bid: str) -> str:
 
 
 def batch_of(entry: JobEntry) -> dict[str, Any] | None:
-    """The batch of a job, as programs get it; None if it is in none."""
+    """The batch or flow of a job, as programs get it; None if it is in none."""
     place = place_in(needs_in(entry.job.get(KEY)))
     if place is None:
         return None
-    known = (
-        {"bid": place.bid} if place.member is None else {"bid": place.bid, "index": place.member}
-    )
+    known: dict[str, Any] = {"bid": place.bid}
+    if place.member is not None:
+        known["index"] = place.member
+    if place.step:
+        known["step"] = place.step
     return known | ({"callback": _EVENTS[place.letter]} if place.letter else {})
 
 
 def batch_text(found: dict[str, Any]) -> str:
-    """The batch of a job in words. ``found`` is what ``batch_of`` has returned."""
+    """The batch or flow of a job in words. ``found`` is what ``batch_of`` has returned."""
     if "callback" in found:
         return f"{found['callback']} of {shown(found['bid'])}"
+    if "step" in found:
+        return f"step {shown(found['step'])} of {shown(found['bid'])}"
     return f"member {found['index']} of {shown(found['bid'])}"

@@ -7,8 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ...api import JobEntry, LockFilter, Server, UniqueLock, lock_of, unique_locks
-from ...api.features.locks import expiry_of
+from ...api import LockFilter, Server, UniqueLock, unique_locks
 from ...store.find_job import Found
 from ...units import format_moment, plural
 from ..plans import ActionDone, Plan
@@ -26,7 +25,6 @@ from ..table import (
     tag,
 )
 from ..texts import name as shown
-from .batches import batch_of
 
 PATH: Final = "/locks"
 ACTION: Final = "free locks"
@@ -154,17 +152,11 @@ def freed(locks: Sequence[UniqueLock]) -> Plan:
     return Plan(says, do, "Free", PATH, details=details, danger=True)
 
 
-def facts_of(entry: JobEntry) -> dict[str, Any]:
-    """What programs get of a job's features: when it expires, its batch, and its lock. Asks Redis
-    for the last."""
-    expiry, lock = expiry_of(entry), lock_of(entry)
-    found: dict[str, Any] = {} if expiry is None else {"expires_at": expiry}
-    if (batch := batch_of(entry)) is not None:
-        found["batch"] = batch
-    if lock is not None:
-        found["lock"] = {"digest": lock.digest, "jid": lock.jid or None, "until": lock.until}
-        if lock.due is not None:
-            found["lock"] |= {"since": lock.since, "due": lock.due, "latest": lock.latest}
+def lock_facts(lock: UniqueLock) -> dict[str, Any]:
+    """What programs get of the lock that a job needs."""
+    found = {"digest": lock.digest, "jid": lock.jid or None, "until": lock.until}
+    if lock.due is not None:
+        found |= {"since": lock.since, "due": lock.due, "latest": lock.latest}
     return found
 
 
@@ -178,7 +170,8 @@ def without_locks(count: int) -> str:
 
 
 def lock_text(lock: Mapping[str, Any], jid: str) -> str:
-    """Who has the lock that a job needs, in words. ``lock`` is that of ``facts_of``."""
+    """Who has the lock that a job needs, in words. ``lock`` is what ``lock_facts`` has
+    returned."""
     if lock["jid"] is None:
         return "free"
     if lock["jid"] == jid and "due" in lock:

@@ -9,7 +9,7 @@ from ...api.features.steps import JobStep
 from ...units import format_moment
 from ...wire.payload import encode
 from ...wire.printable import cut, printable
-from ..table import Cell, Column, Empty, Phrase, Sheet
+from ..table import Cell, Column, Empty, Moment, Phrase, Sheet
 from ..texts import name as shown
 
 _LONGEST: Final = 200  # characters of a value
@@ -27,8 +27,8 @@ def state_text(step: JobStep) -> str:
     if step.timed_out:
         return "no signal has come"
     if step.until:
-        what = "sleeps; is due" if step.kind == "sleep" else "waits for a signal; times out"
-        return f"{what} {format_moment(step.until)}"
+        waits = f"waits for the signal {shown(step.event)}; times out"
+        return f"{waits if step.event else 'sleeps; is due'} {format_moment(step.until)}"
     value = printable(cut(encode(step.value).decode(), _LONGEST))
     return f"signal: {value}" if step.kind == "wait_for" else f"returned {value}"
 
@@ -42,7 +42,7 @@ STEPS: Final[Sheet[JobStep]] = Sheet(
     (
         Column("name", "Step", lambda step: (Phrase(shown(step.name)),), whole=True),
         Column("kind", "Kind", lambda step: (Phrase(step.kind),)),
-        Column("at", "Since", lambda step: (Phrase(format_moment(step.at)),)),
+        Column("at", "Since", lambda step: (Moment(step.at),)),
         Column("state", "What became of it", _state),
     ),
     key=lambda step: step.name,

@@ -11,8 +11,7 @@ from ... import api
 from ...api.find import entry_is_being_cancelled
 from ...errors import ForkqError
 from ...screens import job_acts
-from ...screens.features.batches import batch_text
-from ...screens.features.locks import facts_of, lock_text
+from ...screens.features.job_facts import facts_of, feature_lines
 from ...screens.frames import split
 from ...screens.plans import Plan
 from ...screens.texts import name, payload_text, pretty
@@ -99,10 +98,8 @@ def _lines(job: api.JobEntry) -> Iterator[Text]:
     features = facts_of(job)
     if "expires_at" in features:
         yield words((f"expires {format_moment(features['expires_at'])}", QUIET))
-    if "lock" in features:
-        yield words((f"its lock: {lock_text(features['lock'], job.jid)}", QUIET))
-    if "batch" in features:
-        yield words((f"its batch: {batch_text(features['batch'])}", QUIET))
+    for title, text in feature_lines(features, job.jid):
+        yield words((f"its {title}: {text}", QUIET))
     if job.malformed:
         yield words((f"This is no job that can run: {name(job.malformed)}. Delete it.", BAD))
     yield from _life(job)

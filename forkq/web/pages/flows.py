@@ -10,6 +10,7 @@ from starlette.responses import RedirectResponse, Response
 
 from ... import api
 from ...api import FlowReport, StepReport
+from ...api.features.flows import step_end
 from ...errors import ForkqError, ServerUnavailable
 from ...screens.features import flows as screen
 from ...screens.features.flow_shape import AlikeSteps, FlowShape, shape_of
@@ -23,6 +24,7 @@ from ...screens.features.flows import (
     state_of,
     told,
 )
+from ...screens.features.results import result_text
 from ...screens.plans import Plan
 from ..paging import paging
 from ..plots.flow_graph import flow_graph, kind_of, sign_of
@@ -65,6 +67,7 @@ def flow(visit: Visit) -> View | Response:
         "ended": report.state in _ENDED,
         **_picture(visit, shape),
         **_table(visit, bid, shape, steps),
+        "ending": _ending(visit, bid, steps),
     }
     return View("flow.html", values)
 
@@ -88,6 +91,13 @@ def _table(visit: Visit, bid: str, shape: FlowShape, steps: Sequence[StepReport]
     shown = paging(visit, len(found))
     table = FLOW_STEPS.table("web", of_steps(bid, found[shown.start : shown.stop]))
     return {"table": table, "paging": shown, "group": group, "state": state}
+
+
+def _ending(visit: Visit, bid: str, steps: Sequence[StepReport]) -> str:
+    """What the step has returned that was chosen, or why it has not; "" if it has not ended."""
+    chosen = [step for step in steps if step.name == visit.query("step") and step.ended_at]
+    found = step_end(visit.server, bid, chosen[0]) if chosen else None
+    return "" if found is None else result_text(found)
 
 
 def _of_flow(act: Callable[[api.Server, str], Plan]) -> Callable[[Visit], Plan]:

@@ -8,13 +8,17 @@ import msgspec
 
 from ... import api
 from ...api.features.results import JobResult, job_result
+from ...api.features.steps import JobStep
 from ...api.find import entry_is_being_cancelled
 from ...api.masks import MASK
 from ...api.readable_job import args_of
 from ...errors import ForkqError
 from ...screens import job_acts
-from ...screens.features.locks import facts_of, lock_text
+from ...screens.features.iteration import iteration_text
+from ...screens.features.job_facts import facts_of
+from ...screens.features.locks import lock_text
 from ...screens.features.results import result_text
+from ...screens.features.steps import STEPS
 from ...screens.frames import split
 from ...screens.job_acts import PATHS
 from ...screens.plans import ActionDone, Plan
@@ -53,6 +57,10 @@ def job(visit: Visit) -> View:
         "expires_at": features.get("expires_at"),
         "lock": lock_text(features["lock"], entry.jid) if "lock" in features else "",
         "batch": features.get("batch"),
+        "result_ttl": features.get("result_ttl"),
+        "iteration": iteration_text(features["iteration"]) if "iteration" in features else "",
+        "steps_problem": features.get("steps_problem", ""),
+        "steps": STEPS.table("web", [JobStep(**one) for one in features.get("steps", ())]),
     }
     return View("job.html", values)
 
