@@ -10,19 +10,20 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import Context
+from contextvars import Context, copy_context
 from functools import partial
 from time import monotonic
 from typing import Final
 
 from .. import registry
-from ..current_job import enter_job
+from ..current_job import enter_job, leave_job
 from ..errors import MalformedPayload
 from ..registry import JobSpec
 from ..runtime.deadlines import UnitCells
 from ..wire.lease import UnitOfWork
 from ..wire.marks import KEY, NEEDS, most_together
 from ..wire.payload import loads
+from ..wire.printable import keep_texts
 from ..wire.times import now
 from .async_threads import SettlingThreads, WaitingJobs
 from .event_loop import EventLoop
@@ -311,6 +312,8 @@ class CoroutineJobs:
 
     def _ended(self, run: JobRun, region: InterruptRegion, task: JobTask) -> None:
         try:
+            if task.error is not None:
+                keep_texts(task.error)  # its own code, so the job's limits still count
             cut_short, region.task = region.leave(), None
             self._regions.pop(run.unit.sequence, None)
             run.note_heard(heard=task.was_interrupted)
@@ -319,12 +322,16 @@ class CoroutineJobs:
             self._break_off(run, error)
 
     def _settle(self, run: JobRun, error: BaseException | None) -> None:
-        """Settles a plain job that has ended well. All others ask Redis, or call the app."""
+        """Settles a plain job that has ended well. All others ask Redis, or call the app, whose
+        handlers have the context of the job."""
         if error is None and run.marks is None:
             self._way.settle(run, None)
             self._leave(run)
         else:
-            self._on_thread(run, partial(self._settle_there, error=error))
+            context = copy_context()
+            context.run(leave_job)
+            settle = partial(self._settle_there, error=error)
+            self._on_thread(run, lambda run: context.run(settle, run))
 
     def _break_off(self, run: JobRun, error: BaseException) -> None:
         """Settles a job whose way was ended early by an error in forkq."""

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, cast
 
+from forkq.child.async_manager import AsyncManager
+from forkq.child.async_threads import SettlingThreads, WaitingJobs
+from forkq.child.coroutine_jobs import CoroutineJobs
 from forkq.child.event_loop import EventLoop
 from forkq.child.failure.ends import Ends
 from forkq.child.failure.settle import Settler
 from forkq.child.fetch.fetcher import Fetcher
-from forkq.child.fetch_turn import Hand, make_fetch
+from forkq.child.fetch_turn import Hand, UnitSource, make_fetch
 from forkq.child.heartbeat.stats import Tally
 from forkq.child.job_log import make_job_log
+from forkq.child.job_way import JobWay
 from forkq.child.manager import Manager
 from forkq.child.observers import JobObserver
 from forkq.child.processor import Processor
 from forkq.child.time_limits import TimeLimits
-from forkq.config.capsule import Capsule, weigh
+from forkq.config.capsule import Capsule, Kind, weigh
 from forkq.features.cancel.parts import NOTHING, Mark
 from forkq.limits.rules import Rulebook, Rules
 from forkq.runtime.deadlines import DeadlineTable
@@ -124,8 +130,19 @@ class ProcessorThreads:
             self.errors.append(error)
 
 
+def _until_exit(run: Callable[[], None]) -> Callable[[], None]:
+    """What a thread runs that one of its calls may end by SystemExit."""
+
+    def ran() -> None:
+        with suppress(SystemExit):
+            run()
+
+    return ran
+
+
 class InProcessChild:
-    """A whole child but for its process and heartbeat: jobs of the registry are really run."""
+    """A whole child but for its process and heartbeat: jobs of the registry are really run. One of
+    the ``kind`` "async" has an event loop, and two threads for ``def`` jobs."""
 
     def __init__(
         self,
@@ -143,12 +160,14 @@ class InProcessChild:
         rules: dict[str, Rules] | None = None,
         cancelled: Mapping[str, Mark] = NOTHING,
         prefix: str = "",
+        kind: Kind = "threads",
     ) -> None:
         self.log = RecordedLog()
         self.keys = Keys(prefix)
         self._solo = solo
         self._held = set() if held is None else held
-        capsule = Capsule("c", ((queue, 0),), concurrency, rules=Rulebook(rules or {}))
+        book = Rulebook(rules or {})
+        capsule = Capsule("c", ((queue, 0),), concurrency, rules=book, kind=kind, threads=2)
         outage = Outage(self.log)
         pool = RedisPool(url, size=concurrency, prefix=prefix, timeout=5, connect_timeout=2)
         self.job_log = make_job_log(self.log, self._write_done)
@@ -156,7 +175,8 @@ class InProcessChild:
         self._connection = RedisConnection(url, prefix=prefix)
         identity = solo_identity(IDENTITY) if solo else IDENTITY
         ends = Ends(identity, self.keys, DeadSetLimits(self.keys, dead_max), self._held)
-        self.fetch = make_fetch(capsule, ends, self._connection, outage, self.log, solo=solo)
+        parts = (capsule, ends, self._connection, outage, self.log)
+        self.fetch = make_fetch(*parts, solo=solo, ahead=kind == "threads")
         self.fetcher, self.leases = self.fetch.fetcher, self.fetch.leases
         self.parked = threading.Event()
         self.settler = Settler(self.fetch, pool, on_parked=self.parked.set)
@@ -164,8 +184,31 @@ class InProcessChild:
         self.limits = TimeLimits(self.log, job_timeout, job_hard_timeout, table, self.loop)
         self.limits.cancelled.update(cancelled)
         self.processors: list[Processor] = []
-        self.manager = Manager(concurrency, self.fetch, self._make_processor, self.log)
+        self._source: UnitSource | None = None  # of the processors; None: they fetch
+        self.settling = SettlingThreads(2, lambda: [0, 0], self.job_log.log_problem)
+        for one in self.settling._threads:
+            one._thread = threading.Thread(target=_until_exit(one._run), name="settle")
+        self._async = self._make_async_manager(capsule) if kind == "async" else None
+        if self._async is None:
+            self.manager = Manager(concurrency, self.fetch, self._make_processor, self.log)
+        else:  # it has what a Manager has
+            self.manager = cast("Manager", self._async)
         self._pool = pool
+
+    def _make_async_manager(self, capsule: Capsule) -> AsyncManager:
+        tally, portions = Tally(), self.fetch.channel.queues.portions
+        self._source = waiting = WaitingJobs(capsule.threads, self.fetch, portions.free)
+        log_problem = self.job_log.log_problem
+        way = JobWay(
+            *(self.fetch, self.settler, self._observers, log_problem, self.limits, tally),
+            held=self._held,
+        )
+        cells, settling = self.limits.unit_cells(capsule.concurrency), self.settling
+        parts = (self.settler, self.loop, waiting, settling, cells, portions.begin)
+        jobs = CoroutineJobs(self.fetch, way, *parts)
+        portions.size = lambda: jobs.room
+        threads = Manager(capsule.threads, self.fetch, self._make_processor, self.log, waiting)
+        return AsyncManager(self.fetch, jobs, threads, settling, tally, self.log)
 
     def _write_done(self, done: DoneValues) -> None:
         self.log.info("done", **DoneJob(*done).values())
@@ -182,6 +225,7 @@ class InProcessChild:
             tally,
             role="solo" if self._solo else "ordinary",
             held=self._held,
+            source=self._source,
         )
         self.processors.append(processor)
         return processor
@@ -221,6 +265,19 @@ class InProcessChild:
             self.fetch.turn.watch.end()
             wait_until(lambda: not self.fetch.turn.watch.runs, what="the end of the watch")
             self.loop.close()
+            if self._async is not None:
+                self._end_threads(self._async)
             self._pool.close()
             self._connection.close()
         return returned
+
+    def _end_threads(self, manager: AsyncManager) -> None:
+        """Ends the threads that in a child end with their process."""
+        threads = [one._thread for one in self.settling._threads]
+        for _ in threads:
+            self.settling.call(0, sys.exit)
+        fetching = manager._fetching
+        fetching._news.set()  # it looks whether anything runs
+        for thread in (*threads, fetching._thread):
+            thread.join(20)
+            assert not thread.is_alive(), f"{thread.name} did not end"

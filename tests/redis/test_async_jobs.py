@@ -1,5 +1,5 @@
-"""What holds for a ``def`` job holds for an ``async def`` job, in real processors: each test runs
-the same assertions for both."""
+"""What holds for a ``def`` job holds for an ``async def`` job, in a processor that waits for it,
+and in a capsule of coroutines: each test runs the same assertions for all."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from structlog.contextvars import bind_contextvars, bound_contextvars, get_conte
 
 import forkq
 from forkq import middleware, registry
+from forkq.config.capsule import Kind
 from forkq.current_job import Reason
 from forkq.wire.payload import dumps
 from tests.redis.in_process_child import InProcessChild
@@ -24,7 +25,7 @@ from tests.support.server import Server
 from tests.support.waiting import PATIENCE, wait_until
 
 LIST, INFLIGHT = "queue:default", "{queue:default}:inflight"
-KINDS = pytest.mark.parametrize("kind", ["def", "async def"])
+KINDS = pytest.mark.parametrize("kind", ["def", "async def", "async capsule"])
 
 
 @pytest.fixture(autouse=True)
@@ -37,8 +38,19 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def child(redis: Redis, redis_server: Server) -> Iterator[InProcessChild]:
-    with InProcessChild(redis_server.url, concurrency=2) as child:
+def kind() -> str:
+    """The job's, where a test does not run for each."""
+    return "async def"
+
+
+def capsule_of(kind: str) -> Kind:
+    """That of a child which runs the jobs of this kind."""
+    return "async" if kind == "async capsule" else "threads"
+
+
+@pytest.fixture
+def child(redis: Redis, redis_server: Server, kind: str) -> Iterator[InProcessChild]:
+    with InProcessChild(redis_server.url, concurrency=2, kind=capsule_of(kind)) as child:
         yield child
 
 
@@ -52,7 +64,7 @@ def define(kind: str, body: Callable[..., object], name: str = "Job", **options:
         await asyncio.sleep(0)
         body(*args)
 
-    forkq.job(name=name, **options)(aperform if kind == "async def" else perform)
+    forkq.job(name=name, **options)(perform if kind == "def" else aperform)
 
 
 class Waiting:
@@ -88,7 +100,7 @@ class Waiting:
             finally:
                 self.cleaned.set()
 
-        forkq.job(name="Job", **options)(aperform if kind == "async def" else perform)
+        forkq.job(name="Job", **options)(perform if kind == "def" else aperform)
 
     def wait(self) -> None:
         assert self.begun.wait(PATIENCE), "the job has not begun"
@@ -149,7 +161,7 @@ def test_a_class_has_its_instance_and_its_progress(
             self.progress(1, 2, word)
             seen.append((self.jid, self.queue, self.retry_count))
 
-    name = "Async" if kind == "async def" else "Plain"
+    name = "Plain" if kind == "def" else "Async"
     push(redis, "half", **{"class": name})
     settle(child, redis)
     assert seen == [("m1", "default", None)]
@@ -187,7 +199,7 @@ def test_a_time_limit_ends_it_and_is_a_failure(
 @KINDS
 def test_a_cancel_ends_it_for_good(redis: Redis, redis_server: Server, kind: str) -> None:
     job = Waiting(kind)
-    with InProcessChild(redis_server.url) as child:
+    with InProcessChild(redis_server.url, kind=capsule_of(kind)) as child:
         push(redis)
         job.wait()
         [region] = [one for one in child.manager.regions if one.run is not None]
@@ -204,7 +216,7 @@ def test_the_stop_cuts_it_short_and_its_lease_stays(
     redis: Redis, redis_server: Server, kind: str
 ) -> None:
     job = Waiting(kind)
-    with InProcessChild(redis_server.url) as child:
+    with InProcessChild(redis_server.url, kind=capsule_of(kind)) as child:
         push(redis)
         job.wait()
         child.manager.quiet()
@@ -365,7 +377,7 @@ def test_what_a_job_sets_in_its_context_is_gone_with_it(
         seen.append(dict(get_contextvars()))
 
     define(kind, work)
-    with InProcessChild(redis_server.url, concurrency=1) as child:
+    with InProcessChild(redis_server.url, concurrency=1, kind=capsule_of(kind)) as child:
         for number in (1, 2):
             push(redis, number)
             settle(child, redis)
@@ -396,3 +408,26 @@ def test_handlers_of_a_failure_have_what_a_middleware_has_set(
         settle(child, redis)
     wait_until(lambda: len(seen) == 2, what="both handlers")
     assert seen == [{"tenant": 1}, {"tenant": 2}]
+
+
+@KINDS
+def test_an_error_is_asked_for_its_text_once_and_inside_of_the_job(
+    redis: Redis, child: InProcessChild, kind: str
+) -> None:
+    """Its text is code of the app, which may block: the limits of the job still count."""
+    asked: list[object] = []
+
+    class Slow(Exception):
+        def __str__(self) -> str:
+            asked.append(forkq.current_job().jid)
+            return "at last"
+
+    def work() -> None:
+        raise Slow
+
+    define(kind, work)
+    push(redis)
+    settle(child, redis)
+    assert retried(redis)["error_message"] == "at last"
+    wait_until(lambda: "failed" in told(child), what="the line")
+    assert asked == ["m1"]
