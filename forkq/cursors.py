@@ -7,10 +7,13 @@ same items must come in the same order in each run.
 from __future__ import annotations
 
 import csv
+import operator
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -25,6 +28,9 @@ Item = TypeVar("Item")
 
 # Rows of one query.
 _PAGE: Final = 1000
+_NULLABLE: Final = (
+    "{} may be null, and such rows have no place in its order: name a key that each row has"
+)
 
 
 class Pairs(WorkSource, Generic[Item]):
@@ -119,20 +125,37 @@ def django_rows(
     rows: QuerySet[Any],
     cursor: Any = None,
     *,
-    key: str = "pk",
+    key: str | Sequence[str] = "pk",
     page: int = _PAGE,
     count: int | None = None,
 ) -> Pairs[Any]:
-    """The rows of a Django queryset in the order of ``key``, which no two rows share, ``page`` of
-    them in one query. The cursor is the key of a row. ``count``, such as ``rows.count()``: how many
-    there are, for the progress of the job."""
-    ordered = rows.order_by(key)
+    """The rows of a Django queryset in the order of ``key``, ``page`` of them in one query. ``key``
+    names a field that no two rows share, or several of which no two rows share all. The cursor is
+    the key of a row. ``count``, such as ``rows.count()``: how many there are, for the progress of
+    the job. Raises InvalidJob for a key that may be null, or that two rows share."""
+    columns = _django_key(rows, [key] if isinstance(key, str) else key)
+    ordered = rows.order_by(*(column.name for column in columns))
 
-    def read(where: str, at: Any) -> list[Any]:
-        found = ordered if at is None else ordered.filter(**{f"{key}__{where}": at})
-        return list(found[:page])
+    def read(condition: Any, most: int) -> list[Any]:
+        return list((ordered if condition is None else ordered.filter(condition))[:most])
 
-    return Pairs(_by_key(read, lambda row: getattr(row, key), cursor, page), count=count)
+    return Pairs(_by_key(columns, read, cursor, page), count=count)
+
+
+def _django_key(rows: QuerySet[Any], names: Sequence[str]) -> list[_KeyColumn]:
+    meta = rows.model._meta
+    if list(names) == ["pk"]:  # from Django 5.2 on it may be several fields
+        names = [field.attname for field in getattr(meta, "pk_fields", (meta.pk,))]
+    for field in meta.get_fields():
+        if getattr(field, "null", False) and {field.name, getattr(field, "attname", "")} & {*names}:
+            raise InvalidJob(_NULLABLE.format(f"{meta.label}.{field.name}"))
+    return [_KeyColumn(name, partial(_django_condition, name)) for name in names]
+
+
+def _django_condition(name: str, how: str, value: Any) -> Any:
+    from django.db.models import Q  # noqa: PLC0415 - only apps with Django have it
+
+    return Q(**{f"{name}__{'gte' if how == 'ge' else how}": value})
 
 
 class Session(Protocol):
@@ -150,47 +173,116 @@ def sqlalchemy_rows(
     page: int = _PAGE,
     count: int | None = None,
 ) -> Pairs[Any]:
-    """The rows of a ``select`` of SQLAlchemy in the order of ``key``, a mapped column that no two
-    rows share, ``page`` of them in one query. The cursor is the key of a row. ``count``: how many
-    there are, for the progress of the job. Raises InvalidJob for a cursor that is no value of the
-    column."""
-    ordered = statement.order_by(key).limit(page)
-    cursor = None if cursor is None else _key_in(cursor, key)
+    """The rows of a ``select`` of SQLAlchemy in the order of ``key``, ``page`` of them in one
+    query. ``key`` is a mapped column that no two rows share, or a list of columns of which no two
+    rows share all. The cursor is the key of a row. ``count``: how many there are, for the progress
+    of the job. Raises InvalidJob for a cursor that is no value of the key, and for a key that may
+    be null, or that two rows share."""
+    keys = list(key) if isinstance(key, list | tuple) else [key]
+    columns = [_sqlalchemy_column(one) for one in keys]
+    if getattr(statement, "_limit_clause", None) is not None:
+        raise InvalidJob("the select has a limit: leave it out, `page` rows are read at a time")
+    ordered = statement.order_by(None).order_by(*keys)  # another order would skip rows
 
-    def read(where: str, at: Any) -> list[Any]:
-        if at is None:
-            return list(session.scalars(ordered))
-        return list(session.scalars(ordered.where(key >= at if where == "gte" else key > at)))
+    def read(condition: Any, most: int) -> list[Any]:
+        found = ordered if condition is None else ordered.where(condition)
+        return list(session.scalars(found.limit(most)))
 
-    return Pairs(_by_key(read, lambda row: getattr(row, key.key), cursor, page), count=count)
+    return Pairs(_by_key(columns, read, cursor, page), count=count)
 
 
-def _key_in(cursor: Any, key: Any) -> Any:
+def _sqlalchemy_column(column: Any) -> _KeyColumn:
+    if getattr(column, "nullable", False):
+        raise InvalidJob(_NULLABLE.format(column))
+    return _KeyColumn(
+        column.key,
+        lambda how, value: getattr(operator, how)(column, value),
+        partial(_key_in, column),
+    )
+
+
+def _key_in(column: Any, cursor: Any) -> Any:
     """The key that a cursor is. In Redis a UUID, a moment, a decimal are text, and a database would
     refuse that text, or, as SQLite does, compare it with a text of another form."""
     try:
-        kind = key.type.python_type
+        kind = column.type.python_type
     except NotImplementedError:  # a type of the app, which says nothing of its values
         return cursor
     try:
         return msgspec.convert(cursor, kind, strict=False)
     except msgspec.ValidationError:
         raise InvalidJob(
-            f"the cursor {shown(cursor)} is no key of {key}, which is {a_type(kind)}"
+            f"the cursor {shown(cursor)} is no key of {column}, which is {a_type(kind)}"
         ) from None
 
 
+class _KeyColumn(NamedTuple):
+    """A column of the key by which rows are walked. ``compare("gt", value)`` is the condition that
+    it is greater, ``"ge"``: or equal. ``read`` makes a value of it of what JSON has kept."""
+
+    name: str
+    compare: Callable[[str, Any], Any]
+    read: Callable[[Any], Any] = lambda value: value
+
+
 def _by_key(
-    read: Callable[[str, Any], list[Any]], key_of: Callable[[Any], Any], cursor: Any, page: int
+    columns: Sequence[_KeyColumn], read: Callable[[Any, int], list[Any]], cursor: Any, page: int
 ) -> Iterator[tuple[Any, Any]]:
-    """The rows that ``read`` gives a page at a time: from a key on, or after it."""
-    found = read("gte", cursor)
-    while found:
-        for row in found:
-            yield row, key_of(row)
-        if len(found) < page:
+    """The rows that ``read`` gives for a condition: from a key on, or behind it. A row more than a
+    page shows whether two share the key at its end."""
+    condition = None if cursor is None else _beyond(columns, _begin(columns, cursor), "ge")
+    while found := read(condition, page + 1):
+        keys = _keys(columns, found)
+        for row, key in zip(found[:page], keys, strict=False):
+            yield row, key if len(columns) > 1 else key[0]
+        if len(found) <= page:
             return
-        found = read("gt", key_of(found[-1]))
+        condition = _beyond(columns, keys[page - 1], "gt")
+
+
+def _begin(columns: Sequence[_KeyColumn], cursor: Any) -> list[Any]:
+    """The key that a cursor is. Raises InvalidJob for none."""
+    parts = cursor if len(columns) > 1 and isinstance(cursor, list | tuple) else [cursor]
+    if len(parts) != len(columns):
+        raise InvalidJob(
+            f"the cursor {shown(cursor)} has not one value for each of {_names(columns)}"
+        )
+    return [column.read(part) for column, part in zip(columns, parts, strict=True)]
+
+
+def _beyond(columns: Sequence[_KeyColumn], at: Sequence[Any], how: str) -> Any:
+    """The condition of the rows behind the key ``at`` ("gt"), or from it on ("ge")."""
+    (column, *others), (value, *rest) = columns, at
+    if not others:
+        return column.compare(how, value)
+    inside = _beyond(others, rest, how)
+    return column.compare("ge", value) & (column.compare("gt", value) | inside)
+
+
+def _keys(columns: Sequence[_KeyColumn], rows: Sequence[Any]) -> list[list[Any]]:
+    """The keys of a page, read before the app commits: that may expire its rows. Raises InvalidJob
+    if two rows share a key: at the end of a page one of them would be left out."""
+    keys = [_key_of(columns, row) for row in rows]
+    if shared := next((key for key, behind in pairwise(keys) if key == behind), None):
+        raise InvalidJob(
+            f"two rows have the key {shown(shared)} of {_names(columns)}: name a key that no two "
+            "rows share, or several columns of which no two rows share all"
+        )
+    return keys
+
+
+def _key_of(columns: Sequence[_KeyColumn], row: Any) -> list[Any]:
+    try:
+        return [getattr(row, column.name) for column in columns]
+    except AttributeError as error:
+        raise InvalidJob(
+            f"{a_type(type(row))} is no row with the key {_names(columns)} ({error}): give rows as "
+            "objects of their class, not columns of them"
+        ) from None
+
+
+def _names(columns: Sequence[_KeyColumn]) -> str:
+    return ", ".join(column.name for column in columns)
 
 
 def batches(pairs: Iterable[tuple[Item, Any]], size: int) -> Pairs[list[Item]]:
