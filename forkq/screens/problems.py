@@ -34,7 +34,8 @@ class Problem(msgspec.Struct, frozen=True):
     """``says`` is a sentence; ``path`` is the page of the web UI that shows more. ``urgent``: a
     person must act now; else it may come to that. ``shard``: where, if it is another one than that
     of the page. It concerns ``jobs`` jobs, which are ``late`` seconds late. ``key`` is the same as
-    long as it is the same problem, also with other figures."""
+    long as it is the same problem, also with other figures. ``count``: how many problems it tells
+    of."""
 
     says: str
     path: str = "/"
@@ -43,6 +44,7 @@ class Problem(msgspec.Struct, frozen=True):
     jobs: float = 0
     late: float = 0.0
     key: str = ""
+    count: int = 1
 
     @property
     def weight(self) -> float:
@@ -55,7 +57,8 @@ def problems(facts: Facts, most: int = MOST) -> list[Problem]:
     """The worst problems: the urgent ones first, and then by jobs and lateness."""
     found = worst_first(found_by(facts).values())
     rest = len(found) - most
-    more = Problem(f"and {plural(rest, 'problem')} more", "/", urgent=False, key="more")
+    says = f"and {plural(rest, 'problem')} more"
+    more = Problem(says, "/", urgent=False, key="more", count=rest)
     return [*found[:most], more] if rest > 0 else found
 
 

@@ -21,7 +21,7 @@ ACTS: Final[dict[str, tuple[str, str]]] = {
 QUIT: Final = "q"  # after g, it is the page of the queues
 UNDO: Final = "u"  # after g, it is the page of the locks
 NEXT_SHARD: Final = "]"
-_PAGES_ONLY: Final = "hbfsm"
+_PAGES_ONLY: Final = "hbfsmw"
 
 KEYS: Final[list[BindingType]] = [
     *(Binding(key, f"letter('{key}')", says) for key, (_, says) in ACTS.items()),

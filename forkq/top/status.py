@@ -24,7 +24,7 @@ from .watcher import Away
 
 _NUMBERS: Final = {
     "/busy": "3", "/queue": "2", "/queues": "2", "/retries": "4", "/failures": "4", "/dead": "4",
-    "/scheduled": "6", "/cron": "6", "/locks": "2", "/batches": "2",
+    "/scheduled": "6", "/cron": "6", "/locks": "2", "/batches": "2", "/flows": "2",
 }  # fmt: skip
 
 
@@ -107,7 +107,7 @@ def _lines(
         return [(words((well, GOOD)), "1")]
     shown = found if len(found) <= most else found[:most]
     lines = [_line(one) for one in shown]
-    rest = len(found) - len(shown)
+    rest = sum(one.count for one in found[len(shown) :])
     if rest:
         lines[-1][0].append(f"  and {plural(rest, 'problem')} more: 1", QUIET)
     return lines

@@ -169,3 +169,24 @@ def test_top_shows_and_cancels_them(web: TestClient, redis: Redis) -> None:
 
     drive(scenario)
     assert batch.report().state == "cancelled"
+
+
+def test_top_opens_a_batch_and_what_is_in_it(web: TestClient, redis: Redis) -> None:
+    with forkq.Batch("outer") as outer:
+        load().perform_async(1)
+        made("inner", 1)
+    [jid] = end(redis, "dead")
+
+    async def scenario(screen: Screen) -> None:
+        await screen.press("g", "t", "slash", *"outer", "enter")
+        await screen.shows("outer", "MEMBERS")
+        await screen.press("enter")
+        await screen.shows("What keeps this batch?", "2 members, 1 not ended", jid, "within it")
+        await screen.press("enter")
+        await screen.shows("What has become of this job?", "Load", f"member 0 of {outer.bid}")
+        await screen.press("escape", "j", "enter")
+        await screen.shows("inner  waiting", "1 member, 1 not ended")
+        await screen.press("escape", "escape")
+        await screen.shows("What belongs together")
+
+    drive(scenario)

@@ -18,6 +18,7 @@ from forkq import api
 from forkq.web import WebSettings
 from forkq.wire.keys import Keys
 from tests.support.waiting import wait_until
+from tests.top.screen import Screen, drive
 from tests.web.browser import Browser
 from tests.web.flow_data import add_flow, add_wide_flow, end_steps, job_of
 from tests.web.shared import HOSTILE, act, client_of, confirm
@@ -183,3 +184,25 @@ def test_the_picture_leads_to_the_steps_and_is_live(browser: Browser, redis: Red
     browser.find(".graph .dead").click()
     browser.wait_text("Step picture-3", "#steps")
     assert len(browser.all("tbody tr")) == 1
+
+
+def test_top_shows_the_steps_of_a_flow_and_retries_them(web: TestClient, redis: Redis) -> None:
+    add_flow(redis, "shopflow")
+    [dead] = end_jids(redis, "dead")
+
+    async def scenario(screen: Screen) -> None:
+        await screen.press("g", "w")
+        await screen.shows("Report of April", "STEPS")
+        await screen.press("enter")
+        await screen.shows("12 steps, 6 not ended, 5 done, 1 dead", "3 steps wait behind picture-3")
+        await screen.shows("held up by picture-3, which is dead")
+        await screen.press("enter")  # on the dead step, which comes first
+        await screen.shows(dead, "step picture-3 of shopflow")
+        await screen.press("escape")
+        await screen.shows("12 steps")
+        await screen.press("r")
+        await screen.asked("Retry 1 dead step of the flow shopflow now?")
+        await screen.answer("y")
+        await screen.shows("1 job retried.", "7 not ended")
+
+    drive(scenario, size=(120, 30))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import urlencode
 
 from ...api import Batch, BatchReport, JobEntry, Server
@@ -141,6 +141,38 @@ def told(batch: BatchReport) -> list[str]:
         said.append(f"{plural(batch.dead, 'member')} died: {again}")
     lists = (("failing", batch.failing), ("dead", batch.dead_jids), ("within it", batch.children))
     return [*said, *(f"{title}: {' '.join(names)}" for title, names in lists if names)]
+
+
+class BatchPart(NamedTuple):
+    """A job or a batch that a person may look into: ``what`` it is of the batch, and its id."""
+
+    what: Literal["dead", "failing", "within it"]
+    id: str
+
+
+def parts_of(batch: BatchReport) -> list[BatchPart]:
+    """The dead and the failing members of a batch, and the batches within it."""
+    dead = [BatchPart("dead", jid) for jid in batch.dead_jids]
+    failing = [BatchPart("failing", jid) for jid in batch.failing]
+    return [*dead, *failing, *(BatchPart("within it", bid) for bid in batch.children)]
+
+
+def _what(part: BatchPart) -> Cell:
+    return (Phrase(part.what, "bad" if part.what == "dead" else ""),)
+
+
+BATCH_PARTS: Final[Sheet[BatchPart]] = Sheet(
+    "Parts of a batch",
+    (
+        Column(
+            "what", "What", lambda one: (Phrase(one.what, "bad" if one.what == "dead" else ""),)
+        ),
+        Column("id", "Id", lambda one: (Phrase(one.id, kind="id"),), whole=True),
+    ),
+    lambda one: f"{one.what} {one.id}",
+    Empty("No member is dead or failing, and no batch is within it."),
+    words=lambda one: (one.what, one.id),
+)
 
 
 def seal(server: Server, bid: str) -> Plan:

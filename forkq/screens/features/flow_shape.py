@@ -11,12 +11,10 @@ import msgspec
 
 from ...api import StepReport
 from ...features.flow.parts import OnFailure
-from .flows import state_of
+from .flows import rank, state_of
 
 # How many boxes a picture has at most.
 MOST: Final = 60
-# Of a group the state that a person should hear of first; then those that are not here.
-_FIRST: Final = ("dead", "retried", "started", "waits")
 _NUMBER: Final = re.compile(r"[\W_]*\d+$")
 
 
@@ -40,8 +38,7 @@ class AlikeSteps(msgspec.Struct, frozen=True):
     def counts(self) -> dict[str, int]:
         """How many of its steps are in which state, what a person should hear of first in front."""
         found = Counter(map(state_of, self.steps))
-        names = sorted(found, key=lambda name: (name not in _FIRST, _place(name)))
-        return {name: found[name] for name in names}
+        return {name: found[name] for name in sorted(found, key=rank)}
 
     @property
     def state(self) -> str:
@@ -139,7 +136,3 @@ def _edges(steps: Sequence[StepReport], box: Mapping[str, int]) -> list[Edge]:
         if box[name] != box[step.name]
     }
     return [*found]
-
-
-def _place(state: str) -> int:
-    return _FIRST.index(state) if state in _FIRST else 0

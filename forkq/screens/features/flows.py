@@ -37,6 +37,8 @@ CANCEL: Final = "cancel flow"
 _MOST_ALIKE: Final = 12
 _MOST_NAMES: Final = 3  # that a sentence has
 _DEEPEST: Final = 20  # levels by which a line is moved to the right
+# The states that a person should hear of first.
+FIRST: Final = ("dead", "retried", "started", "waits")
 TONES: Final[dict[str, Tone]] = {"done": "good", "dead": "bad", "retried": "warn", "waits": "quiet"}
 
 
@@ -98,6 +100,11 @@ def of_steps(bid: str, steps: Iterable[StepReport]) -> list[StepLine]:
     return [StepLine(bid, step) for step in steps]
 
 
+def rank(state: str) -> int:
+    """The place of a state among others: what a person should hear of comes first."""
+    return FIRST.index(state) if state in FIRST else len(FIRST)
+
+
 def _name(line: StepLine) -> Cell:
     link = PageLink(PATH_OF_ONE, {"bid": line.bid, "step": line.step.name})
     return (Phrase(line.step.name, "name", link=link),)
@@ -147,7 +154,7 @@ FLOW_STEPS: Final[Sheet[StepLine]] = Sheet(
         Column("name", "Step", _name, least=12),
         Column("state", "State", _state),
         Column("why", "Why it waits", _why, least=12),
-        Column("after", "After", _after, wide=True),
+        Column("after", "After", _after, on=BROWSER),
         Column("ended_at", "Ended", _ended),
         Column("job", "Job", _job, wide=True),
     ),
@@ -155,6 +162,7 @@ FLOW_STEPS: Final[Sheet[StepLine]] = Sheet(
     Empty("No step is in this state."),
     facts=lambda line: object_of_step(line.step),
     words=lambda line: (line.step.name, state_of(line.step), line.step.job),
+    order=lambda line: rank(state_of(line.step)),
     label=lambda line: line.step.name,
     heading="name",
 )

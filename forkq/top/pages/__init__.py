@@ -9,6 +9,7 @@ from .batches import BatchesPage
 from .busy import BusyPage
 from .dashboard import DashboardPage
 from .failures import FailuresPage
+from .flows import FlowsPage
 from .jobs import DeadPage, RetriesPage, ScheduledPage
 from .locks import LocksPage
 from .metrics import MetricsPage
@@ -17,7 +18,7 @@ from .queues import QueuesPage
 
 PAGES: Final[tuple[type[Page], ...]] = (
     DashboardPage, QueuesPage, BusyPage, FailuresPage, RetriesPage, ScheduledPage, DeadPage,
-    MetricsPage, PeriodicPage, LocksPage, BatchesPage,
+    MetricsPage, PeriodicPage, LocksPage, BatchesPage, FlowsPage,
 )  # fmt: skip
 TABS: Final = tuple(page for page in PAGES if page.tab)
 

@@ -1,16 +1,32 @@
-"""The batches: how far each has come."""
+"""The batches: how far each has come; and one of them, what keeps it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
+
+from rich.text import Text
 
 from ... import api
-from ...api import Server
+from ...api import BatchReport, Server
 from ...errors import ForkqError
-from ...screens.features.batches import BATCHES, PATH, cancel, retry
+from ...screens.features.batches import (
+    BATCH_PARTS,
+    BATCHES,
+    PATH,
+    PATH_OF_ONE,
+    BatchPart,
+    cancel,
+    parts_of,
+    retry,
+    told,
+)
 from ...screens.plans import Plan
+from ...screens.texts import name
+from ...units import format_count, plural
+from ..cells import QUIET, STRONG, prose, words
 from ..content import Act, Content, Look, Page, Selection, cut, grid
+from .job import JobPage
 
 _MOST: Final = 200
 
@@ -32,6 +48,45 @@ class BatchesPage(Page):
 
     def acts(self) -> Mapping[str, Act]:
         return {"cancel": _with(cancel), "retry": _with(retry)}
+
+    def open(self, target: Any) -> Page | None:
+        return BatchPage(target.bid)
+
+
+class BatchPage(Page):
+    """The page of one batch: what keeps it, its dead and failing members, the batches within it."""
+
+    title: ClassVar[str] = "Batch"
+    number: ClassVar[str] = "2"
+    path: ClassVar[str] = PATH_OF_ONE
+    question: ClassVar[str] = "What keeps this batch?"
+
+    def __init__(self, bid: str) -> None:
+        self._bid = bid
+
+    def content(self, look: Look) -> Content:
+        report = api.Batch(self._bid, look.server).report()
+        found = BATCH_PARTS.chosen(parts_of(report), look.wanted)
+        table = BATCH_PARTS.table("top", found[:_MOST], max(0, len(found) - _MOST))
+        head = [overview(report, "member"), *map(prose, told(report)), *cut(table)]
+        return Content(head, *grid(table, look), empty=table.empty.says)
+
+    def acts(self) -> Mapping[str, Act]:
+        return {
+            "cancel": lambda server, _: cancel(server, self._bid),
+            "retry": lambda server, _: retry(server, self._bid),
+        }
+
+    def open(self, target: BatchPart) -> Page | None:
+        return BatchPage(target.id) if target.what == "within it" else JobPage(jid=target.id)
+
+
+def overview(report: BatchReport, noun: str) -> Text:
+    """The line about a batch, or a flow, as a whole."""
+    numbers = f"{plural(report.total, noun)}, {format_count(report.waiting)} not ended, "
+    ended = f"{format_count(report.done)} done, {format_count(report.dead)} dead"
+    title = name(report.name or report.bid)
+    return words((title, STRONG), f"  {report.state}  ", (numbers + ended, QUIET))
 
 
 def _with(act: Callable[[Server, str], Plan]) -> Act:
