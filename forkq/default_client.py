@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import registry
 from .client import Client
@@ -21,6 +21,7 @@ from .errors import ConfigError, ServerUnavailable, configuration, note_nothing_
 from .store.route import is_diverted, reaches_redis
 from .wire.keys import Keys
 from .wire.redis_url import EMBEDDED
+from .wire.validation import first_foreign_value
 
 if TYPE_CHECKING:
     from .config.config import Config
@@ -82,8 +83,16 @@ def use(
         wait_timeout=settings.wait_timeout,
         expire=config.expire,
     )
+    registry.type_all(on=config.typed_args)
     _default = client
     return client
+
+
+def know_types(args: Iterable[Any]) -> None:
+    """Reads whether all jobs are typed, where no push has needed the configuration so far, and the
+    arguments of a job that is prepared are no plain JSON."""
+    if registry.types_all is None and first_foreign_value([*args]) is not None:
+        registry.type_all(on=_load_config(None, os.environ).typed_args)
 
 
 def _client_class(config: Config) -> Callable[..., Client]:

@@ -101,6 +101,7 @@ def entries_by_origin(config: Config) -> dict[str, list[Entry]]:
     """
     from .cron.service import origin_of, service_name  # noqa: PLC0415 - no push needs it
 
+    registry.type_all(on=config.typed_args)
     code = [
         spec.entry if spec.has_zone else spec.entry.in_zone(config.cron_tz)
         for spec in registry.periodic.values()
@@ -127,8 +128,9 @@ def template(spec: JobSpec, args: object, own: Mapping[str, Any]) -> dict[str, A
     if not fewest <= len(args) <= most:
         takes = spec.takes
         raise InvalidJob(f"job {spec.name!r} takes {takes}, but args has {len(args)}: {[*args]!r}")
+    given = [*args] if spec.reader is None else spec.reader.accepted(args)
     keys = placed({**DEFAULTS, **spec.options}, own, spec.name)
-    return _with_digests({**keys, "class": spec.name, "args": [*args]}, spec)
+    return _with_digests({**keys, "class": spec.name, "args": given}, spec)
 
 
 def template_of(job: object, args: Sequence[Any], options: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from typing import Any, ClassVar, Final
 from . import registry
 from .errors import Cancelled, InvalidJob, a_type
 from .iteration import IterationRun
-from .job import Job, is_static, parameters_of
+from .job import Job, is_static
+from .push import parameters_of
 from .registry import ASYNC, ASYNC_GENERATOR
 from .wire.positions import Parameters
 

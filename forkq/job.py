@@ -35,7 +35,7 @@ from .job_methods import (
     Prepare,
     SetOptions,
 )
-from .push import CALLS_ELSEWHERE, OPTIONS_ELSEWHERE, Pusher
+from .push import CALLS_ELSEWHERE, OPTIONS_ELSEWHERE, Pusher, parameters_of
 from .registry import ASYNC, ASYNC_GENERATOR, GENERATOR, DefinedAt, JobSpec
 from .values import replace
 from .wire.options import OPTIONS
@@ -45,11 +45,12 @@ from .wire.validation import with_options
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from .features.arguments.reader import ArgumentReader
     from .wire.options import JobOptions
 
 
 # What a definition takes beside the options of its pushes.
-_MORE = ("name", "iterable", "retry_on", "discard_on", "retry_in", "retries_exhausted")
+_MORE = ("name", "iterable", "typed", "retry_on", "discard_on", "retry_in", "retries_exhausted")
 _HOOKS: Final = {
     "retry_in": ("count", "exception", "job"),
     "retries_exhausted": ("job", "exception"),
@@ -121,6 +122,7 @@ class Job:
     _retry_on: ClassVar[tuple[type[BaseException], ...]] = ()
     _discard_on: ClassVar[tuple[type[BaseException], ...]] = ()
     _is_iterable: ClassVar[bool] = False
+    _typed: ClassVar[bool | None] = None
 
     @property
     def job(self) -> CurrentJob:
@@ -160,6 +162,7 @@ class Job:
         name: str | None = None,
         retry_on: Errors | None = None,
         discard_on: Errors | None = None,
+        typed: bool | None = None,
         **options: Unpack[JobOptions],
     ) -> None:
         super().__init_subclass__()
@@ -168,6 +171,8 @@ class Job:
             cls._retry_on = _errors("retry_on", retry_on, cls)
         if discard_on is not None:
             cls._discard_on = _errors("discard_on", discard_on, cls)
+        if typed is not None:
+            cls._typed = typed
         _refuse_both(cls._retry_on, cls._discard_on, cls)
         if not cls._is_iterable:
             registry.refuse_max_runtime(cls._options, cls.__qualname__)
@@ -175,8 +180,8 @@ class Job:
         if parameters is None:
             return
         name = name or _full_name(cls)
-        cls._pusher = Pusher[Any](name, parameters, cls._options)  # type: ignore[attr-defined]
-        registry.add(_spec_of_class(cls, name, parameters))
+        spec = _registered(_spec_of_class(cls, name, parameters), parameters, cls._typed)
+        cls._pusher = Pusher[Any](name, parameters, cls._options, spec.reader)  # type: ignore[attr-defined]
 
     @classmethod
     def _is_async(cls) -> bool:
@@ -207,7 +212,7 @@ class FunctionJob(Pusher[P], Generic[P, R]):
     aresult = staticmethod(await_result)
 
     def __init__(self, function: Callable[P, R], spec: JobSpec, parameters: Parameters) -> None:
-        super().__init__(spec.name, parameters, spec.options)
+        super().__init__(spec.name, parameters, spec.options, spec.reader)
         update_wrapper(self, function)
         self.spec = spec
 
@@ -241,6 +246,7 @@ def job(
     retry_on: Errors = (),
     discard_on: Errors = (),
     iterable: bool = False,
+    typed: bool | None = None,
     **options: Unpack[JobOptions],
 ) -> Callable[[Callable[P, R]], FunctionJob[P, R]]: ...
 
@@ -255,6 +261,7 @@ def job(
     retry_on: Errors = (),
     discard_on: Errors = (),
     iterable: bool = False,
+    typed: bool | None = None,
     **options: Unpack[JobOptions],
 ) -> Any:
     """Decorator, with or without options: makes a function a job, registered as ``name`` (default:
@@ -262,8 +269,8 @@ def job(
 
     ``retry_on`` are the only errors after which the job is tried again; any other buries it at
     once. ``discard_on`` are errors that drop it. Each is an exception class or several.
-    ``iterable``: the function is a generator that yields its cursor after each step, and goes on
-    from there (docs/iterable.md).
+    ``iterable``: a generator that yields its cursor (docs/iterable.md). ``typed``: the types of the
+    parameters count (docs/typed-arguments.md); by default as ``typed_args`` says.
     """
     for what, hook in (("retry_in", retry_in), ("retries_exhausted", retries_exhausted)):
         if hook is not None:
@@ -280,7 +287,7 @@ def job(
             discard_on=_errors("discard_on", discard_on, function),
         )
         _refuse_both(spec.retry_on, spec.discard_on, function)
-        registry.add(spec)
+        spec = _registered(spec, parameters, typed)
         return FunctionJob(function, spec, parameters)
 
     return register if function is None else register(function)
@@ -324,6 +331,22 @@ def _spec_of_function(
         place=place_of_function(function),
         is_async=registry.lazy_kind(function) in (ASYNC, ASYNC_GENERATOR),
     )
+
+
+def _registered(spec: JobSpec, parameters: Parameters, typed: bool | None) -> JobSpec:
+    """Registers a job. Returns its spec, which has a reader if the job is ``typed``."""
+    if typed not in (None, True, False):
+        raise InvalidJob(f"{spec.where}: `typed` is {shown(typed)}; pass True or False")
+
+    def make() -> ArgumentReader:
+        from .features.arguments.reader import ArgumentReader  # noqa: PLC0415 - few jobs are typed
+
+        return ArgumentReader(spec.name, parameters, has_result=not spec.is_iterable)
+
+    if typed:
+        spec = registry.typed(spec, make())
+    registry.add(spec, make if typed is None else None)
+    return spec
 
 
 def _spec_of_class(cls: type[Job], name: str, parameters: Parameters) -> JobSpec:
@@ -418,43 +441,6 @@ def _refuse_both(
                 f"{thing.__qualname__}: {each.__name__} is in `retry_on` and in `discard_on`; "
                 "leave it in one of them"
             )
-
-
-def _refuse_lazy(function: Callable[..., Any]) -> None:
-    """Refuses generator functions: the job would seem done."""
-    kind = registry.lazy_kind(function)
-    if kind not in ("", ASYNC):
-        remedy = "make it a plain function, or an `async def` without `yield`"
-        if kind in (GENERATOR, ASYNC_GENERATOR):
-            remedy = "give it iterable=True if it yields its cursor, or make it a plain function"
-        raise InvalidJob(f"{function.__qualname__} is {kind}: a call of it runs nothing; {remedy}")
-
-
-def parameters_of(
-    function: Callable[..., Any], *, skip_self: bool, takes_cursor: bool = False
-) -> Parameters:
-    """The parameters of a job that ``function`` performs. ``takes_cursor``: the function is of an
-    iterable job. Raises InvalidJob."""
-    if not takes_cursor:
-        _refuse_lazy(function)
-    signature = _signature(function)
-    parameters = list(signature.parameters.values())[1 if skip_self else 0 :]
-    signature = signature.replace(parameters=parameters)
-    if takes_cursor:
-        from .iteration import without_cursor  # noqa: PLC0415 - few jobs are iterable
-
-        signature = without_cursor(signature, function.__qualname__)
-    return Parameters(signature)
-
-
-def _signature(function: Callable[..., Any]) -> inspect.Signature:
-    try:
-        return inspect.signature(function)
-    except ValueError:  # written in C: which of them tell depends on the version of Python
-        raise InvalidJob(
-            f"Python does not know the parameters of {function.__qualname__}: "
-            "call it in a function of your own, and make that the job"
-        ) from None
 
 
 def is_static(cls: type, attribute: str) -> bool:

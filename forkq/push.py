@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dis import opmap
 from functools import lru_cache
 from itertools import islice
@@ -26,7 +26,7 @@ from typing import (
 
 from . import registry
 from .client import Template, plan_of
-from .default_client import adefault, default
+from .default_client import adefault, default, know_types
 from .errors import InvalidJob, MissingAttribute, nearest
 from .wire.bulk import in_row, next_turn
 from .wire.defaults import with_defaults
@@ -40,6 +40,7 @@ from .wire.validation import with_options
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from .features.arguments.reader import ArgumentReader
     from .signatures import (
         A,
         B,
@@ -120,6 +121,10 @@ OPTIONS_ELSEWHERE: Final[Mapping[str, str]] = {
 }
 
 
+# What a definition alone can have.
+_OF_DEFINITION: Final = ("typed", "iterable")
+
+
 class Performs(Protocol[P]):
     """A class with ``perform``: by this shape type checkers know its parameters."""
 
@@ -129,9 +134,15 @@ class Performs(Protocol[P]):
 class Pusher(Generic[P]):
     """A job with its options, ready to be pushed."""
 
-    __slots__ = ("_fewest", "_most", "_options", "_parameters", "_template", "name")
+    __slots__ = ("_fewest", "_most", "_options", "_parameters", "_reader", "_template", "name")
 
-    def __init__(self, name: str, parameters: Parameters, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        name: str,
+        parameters: Parameters,
+        options: Mapping[str, Any],
+        reader: ArgumentReader | None = None,
+    ) -> None:
         self.name = name
         self._parameters = parameters
         # How many positional arguments fit if none is given by name.
@@ -139,6 +150,7 @@ class Pusher(Generic[P]):
         if parameters.needs_names:
             self._most = -1
         self._options = options
+        self._reader = reader
         self._template: Template | None = None
 
     def perform_async(self, *args: P.args, **kwargs: P.kwargs) -> str:
@@ -156,7 +168,7 @@ class Pusher(Generic[P]):
         """
         if (caller := sys._getframe(1)).f_code.co_flags & _ASYNC:
             _refuse_await(self.name, caller)
-        return default().push_on_commit(self.payload(*args, **kwargs)) or ""
+        return default().push_on_commit(self._payload(args, kwargs)) or ""
 
     def perform_in(self, moment: Moment, /, *args: P.args, **kwargs: P.kwargs) -> str:
         """Schedules the job ``moment`` from now (seconds or a timedelta). Returns its jid."""
@@ -294,7 +306,7 @@ class Pusher(Generic[P]):
             _refuse_misspelt(self.name, key)
         registry.check_options_of(self.name, options)
         changed = with_options({**self._options, **more}, options, self.name)
-        return Pusher(self.name, self._parameters, changed)
+        return Pusher(self.name, self._parameters, changed, self._reader)
 
     def cancel(self, *args: Any, **kwargs: Any) -> str:
         """Cancels the job that has the lock of these arguments (``unique_for``), whether it waits
@@ -302,16 +314,23 @@ class Pusher(Generic[P]):
         (``unique_by``) may be left out. Raises InvalidJob for a job that is not unique."""
         from .cancelling import cancel_holder  # noqa: PLC0415 - a push needs none of it
 
+        if (reader := self._reader or registry.reader_of(self.name)) is not None:
+            args, kwargs = tuple(reader.plain(args)), reader.plain(kwargs)
         return cancel_holder(self.name, self._options, self._parameters, args, kwargs)
 
     def s(self, *args: P.args, **kwargs: P.kwargs) -> PreparedJob:
         """This job with these arguments, to be pushed later: by a batch, for example. Raises
         InvalidJob if the arguments do not fit."""
-        return PreparedJob(self._payload(args, kwargs))
+        given = self._given(args, kwargs)
+        know_types(given)
+        if (reader := self._reader or registry.reader_of(self.name)) is not None:
+            given = reader.prepared(given)
+        return PreparedJob({**self._options, "class": self.name, "args": given})
 
     def payload(self, *args: P.args, **kwargs: P.kwargs) -> Payload:
         """What ``perform_async`` gives to ``Client.push``: the class, the arguments, the options.
         Raises InvalidJob if the arguments do not fit."""
+        know_types(args)
         return self._payload(args, kwargs)
 
     if not TYPE_CHECKING:  # a checker would take any name for one that is there
@@ -373,7 +392,19 @@ class Pusher(Generic[P]):
     def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
         """The positional arguments for the payload. Raises InvalidJob if they do not fit."""
         if not kwargs and self._fewest <= len(args) <= self._most:
-            return [*args]  # Signature.bind would take 40 % of the time of a bulk push
+            given = [*args]  # Signature.bind would take 40 % of the time of a bulk push
+        else:
+            given = self._given(args, kwargs)
+        if self._reader is None and not registry.types_all:
+            return given
+        reader = self._reader or registry.reader_of(self.name)
+        return given if reader is None else reader.written(given)
+
+    def _given(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+        """The positional arguments as they are given. Raises InvalidJob for too many or too few,
+        and for a name that is no parameter."""
+        if not kwargs and self._fewest <= len(args) <= self._most:
+            return [*args]
         try:
             return self._parameters.bind(args, kwargs)
         except TypeError as error:
@@ -402,8 +433,10 @@ def missing(what: str, name: str) -> MissingAttribute | None:
 
 @lru_cache(maxsize=1000)
 def _refuse_misspelt(name: str, key: str) -> None:
-    """Raises InvalidJob if an option was probably meant by a key that is none, or is one of another
-    library."""
+    """Raises InvalidJob if an option was probably meant by a key that is none, is one of another
+    library, or is one of a definition alone."""
+    if key in _OF_DEFINITION:
+        raise InvalidJob(f"job {name!r}: `{key}` is of the definition of a job: write it there")
     said = OPTIONS_ELSEWHERE.get(key)
     if said is not None:
         raise InvalidJob(
@@ -422,3 +455,40 @@ def _moment(moment: Moment) -> Moment:
     """Returns ``moment``. Raises InvalidJob if it is no time: None must not mean now."""
     due(moment)
     return moment
+
+
+def _refuse_lazy(function: Callable[..., Any]) -> None:
+    """Refuses generator functions: the job would seem done."""
+    kind = registry.lazy_kind(function)
+    if kind not in ("", registry.ASYNC):
+        remedy = "make it a plain function, or an `async def` without `yield`"
+        if kind in (registry.GENERATOR, registry.ASYNC_GENERATOR):
+            remedy = "give it iterable=True if it yields its cursor, or make it a plain function"
+        raise InvalidJob(f"{function.__qualname__} is {kind}: a call of it runs nothing; {remedy}")
+
+
+def parameters_of(
+    function: Callable[..., Any], *, skip_self: bool, takes_cursor: bool = False
+) -> Parameters:
+    """The parameters of a job that ``function`` performs. ``takes_cursor``: the function is of an
+    iterable job. Raises InvalidJob."""
+    if not takes_cursor:
+        _refuse_lazy(function)
+    signature = _signature(function)
+    parameters = list(signature.parameters.values())[1 if skip_self else 0 :]
+    signature = signature.replace(parameters=parameters)
+    if takes_cursor:
+        from .iteration import without_cursor  # noqa: PLC0415 - few jobs are iterable
+
+        signature = without_cursor(signature, function.__qualname__)
+    return Parameters(function, signature)
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    try:
+        return inspect.signature(function)
+    except ValueError:  # written in C: which of them tell depends on the version of Python
+        raise InvalidJob(
+            f"Python does not know the parameters of {function.__qualname__}: "
+            "call it in a function of your own, and make that the job"
+        ) from None

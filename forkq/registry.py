@@ -9,11 +9,15 @@ import inspect
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from typing import Any, Final, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 
 from .errors import ForkqError, InvalidJob, InvalidSchedule, UnknownJob, nearest, shown
+from .values import replace
+
+if TYPE_CHECKING:
+    from .features.arguments.reader import ArgumentReader
 
 Event: TypeAlias = Literal["startup", "quiet", "shutdown", "exit", "fork", "leader"]
 EventHandler: TypeAlias = "Callable[[], Any]"
@@ -22,6 +26,7 @@ RetryIn: TypeAlias = "Callable[[int, BaseException, Payload], Any]"
 Exhausted: TypeAlias = "Callable[[Payload, BaseException], Any]"
 DeathHandler: TypeAlias = "Callable[[Payload, BaseException], Any]"
 DuplicateHandler: TypeAlias = "Callable[[Payload, str], Any]"
+MakeReader: TypeAlias = "Callable[[], ArgumentReader]"
 ErrorContext: TypeAlias = "dict[str, Any]"
 ErrorHandler: TypeAlias = "Callable[[BaseException, ErrorContext], Any]"
 
@@ -63,9 +68,10 @@ class JobSpec(msgspec.Struct, frozen=True):
     arguments; ``options`` are the default keys of its payloads; ``retry_on``, if it is not empty,
     are the only errors after which it is tried again, ``discard_on`` those that drop it; ``where``
     is the full name of its definition, in ``module`` at ``place``; ``arity``, ``parameters`` and
-    ``defaults`` are ``arity``, ``names`` and ``defaults`` of ``push.Parameters``; ``is_async``: the
+    ``defaults`` are ``arity``, ``names`` and ``defaults`` of its ``Parameters``; ``is_async``: the
     function is ``async def``, so a call of it returns a coroutine; ``is_iterable``: it does its
-    work item by item, and goes on from its cursor."""
+    work item by item, and goes on from its cursor; ``reader`` makes its arguments of those in a
+    payload, if the types of its parameters count."""
 
     name: str
     make: Callable[[Any], Callable[..., Any]]
@@ -82,6 +88,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     place: DefinedAt | None = None
     is_async: bool = False
     is_iterable: bool = False
+    reader: ArgumentReader | None = None
 
     @property
     def where_defined(self) -> str:
@@ -122,6 +129,10 @@ class PeriodicSpec(msgspec.Struct, frozen=True):
 
 
 _jobs: dict[str, JobSpec] = {}
+# Whether jobs are typed that do not say so. None: no configuration was read yet.
+types_all: bool | None = None
+# What makes the readers of such jobs.
+_makers: dict[str, MakeReader] = {}
 # The names of the jobs that are defined with a time limit.
 with_time_limit: set[str] = set()
 periodic: dict[str, PeriodicSpec] = {}
@@ -137,9 +148,10 @@ Handler = TypeVar("Handler", bound=Callable[..., Any])
 Result = TypeVar("Result")
 
 
-def add(spec: JobSpec) -> None:
+def add(spec: JobSpec, reader_of: MakeReader | None = None) -> None:
     """Registers ``spec``. Two different definitions under one name are an error: the order of
-    imports must not decide which one runs. A reloaded module replaces its own definition."""
+    imports must not decide which one runs. A reloaded module replaces its own definition.
+    ``reader_of`` makes the reader of a job that does not say whether it is typed."""
     known = _jobs.get(spec.name)
     if known is not None and not spec.is_again(known):
         raise ForkqError(
@@ -147,11 +159,40 @@ def add(spec: JobSpec) -> None:
             "give one of them another name="
         )
     refuse_unique_by(spec, spec.options.get("forkq", {}).get("needs", {}).get("unique_by"))
+    if reader_of is None:
+        _makers.pop(spec.name, None)
+    else:
+        _makers[spec.name] = reader_of
+        spec = typed(spec, reader_of()) if types_all else spec
     _jobs[spec.name] = spec
     if "timeout" in spec.options or "hard_timeout" in spec.options:
         with_time_limit.add(spec.name)
     else:
         with_time_limit.discard(spec.name)
+
+
+def typed(spec: JobSpec, reader: ArgumentReader) -> JobSpec:
+    """Makes a typed job of ``spec``."""
+    return replace(spec, reader=reader, defaults=reader.plain(spec.defaults))
+
+
+def type_all(*, on: bool) -> None:
+    """Makes jobs typed, or not, that do not say so themselves (``typed_args``). Raises InvalidJob
+    for a parameter that cannot be typed."""
+    global types_all  # noqa: PLW0603 - a process has one configuration
+    if on == bool(types_all):
+        types_all = on
+        return
+    types_all = on
+    for name, reader_of in _makers.items():
+        known = _jobs[name]
+        _jobs[name] = typed(known, reader_of()) if on else replace(known, reader=None)
+
+
+def reader_of(name: str) -> ArgumentReader | None:
+    """What makes the arguments of the job called ``name``; None if it is not typed."""
+    spec = _jobs.get(name)
+    return None if spec is None else spec.reader
 
 
 def add_periodic(spec: PeriodicSpec) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from .. import registry
 from ..features.marked import keeps_end
 from ..features.results.parts import (
     FAILED,
@@ -104,7 +105,11 @@ class JobRun:
         """Has the end of a job that is done know what the job has returned, if that is kept."""
         marked = self.unit.marked
         if marked is not None and keeps_end(needs_in(self.marks)):
-            marked[RETURNED] = returned(getattr(self, "returned", None))
+            value, reader = (
+                getattr(self, "returned", None),
+                registry.reader_of(str(self.shown_class)),
+            )
+            marked[RETURNED] = returned(value) if reader is None else reader.kept(value)
 
     def note_failed(self, error: BaseException) -> None:
         """Has the end of a job that has failed know with which ``error``."""

@@ -453,7 +453,7 @@ def arguments_of(spec: JobSpec, job: Payload) -> list[Any]:
     fewest, most = spec.arity
     if not fewest <= len(args) <= most:
         raise InvalidJob(f"{spec.name} takes {spec.takes}, the payload has {len(args)}")
-    return args
+    return args if spec.reader is None else spec.reader.read(args)
 
 
 def _until(decision: Decision) -> Until:

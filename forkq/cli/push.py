@@ -123,6 +123,8 @@ def _check_count(job: Payload, spec: registry.JobSpec) -> None:
     count = len(job["args"])
     if not fewest <= count <= most:
         raise InvalidJob(f"job {spec.name!r} takes {spec.takes}, not {count}; {_FORCE}")
+    if spec.reader is not None:
+        spec.reader.read(job["args"])
 
 
 def _unknown(name: str, config: Config) -> str:

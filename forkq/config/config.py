@@ -179,6 +179,9 @@ class Config:
         "What a push does with an argument that JSON would change: refuses the job, gives a "
         "Python warning (once for each line) or none, and pushes what JSON makes of it."
     )] = "raise"  # fmt: skip
+    typed_args: Annotated[bool, Key(
+        "Whether the jobs whose definitions do not say so are [typed](typed-arguments.md)."
+    )] = False  # fmt: skip
     # Below what is read: a retry and a crash record add to a payload.
     max_payload_size: Annotated[int, Meta(ge=1024, le=LARGEST // 2), Key(
         "The most bytes of JSON that a pushed job may have; a larger one is refused."

@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
-from .. import process_state
+from .. import process_state, registry
 from ..current_job import running_job
 from ..default_client import adefault, default
 from ..errors import (
@@ -236,7 +236,8 @@ def value_of(jid: str, found: Result) -> Any:
     """What the job has returned. Raises what ``result`` raises of a job that has ended."""
     job, error = f"job {shown_name(found.job)} {shown_name(jid)}", found.error
     if error is None:
-        return found.value
+        reader = registry.reader_of(found.job)
+        return found.value if reader is None else reader.result(found.value)
     if found.outcome == "done":
         text = f"{job} is done, and its result was not kept: {error.message}"
         if error.name == TOO_LARGE:

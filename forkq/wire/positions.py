@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from ..errors import nearest
@@ -15,12 +15,13 @@ class Parameters:
     """The parameters of a job's ``perform``. ``arity``: the smallest and the largest number of
     positional arguments. ``names``: the names of these arguments, in order; "*name" takes all
     further ones. ``defaults``: by name, of those that have one. ``needs_names``: one without a
-    default can only be given by name."""
+    default can only be given by name. ``function``: what has them, with their types."""
 
-    __slots__ = ("_signature", "arity", "defaults", "names", "needs_names")
+    __slots__ = ("arity", "defaults", "function", "names", "needs_names", "signature")
 
-    def __init__(self, signature: inspect.Signature) -> None:
-        self._signature = signature
+    def __init__(self, function: Callable[..., Any], signature: inspect.Signature) -> None:
+        self.function = function
+        self.signature = signature
         self.arity = _arity(signature)
         parameters = signature.parameters.values()
         self.names = tuple(
@@ -38,18 +39,16 @@ class Parameters:
         )
 
     def __str__(self) -> str:
-        bare = (p.replace(annotation=p.empty) for p in self._signature.parameters.values())
+        bare = (p.replace(annotation=p.empty) for p in self.signature.parameters.values())
         return str(inspect.Signature([*bare]))
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
         """The positional arguments for the payload. Raises TypeError if they do not fit."""
         try:
-            bound = self._signature.bind(*args, **kwargs)
+            bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:
             raise TypeError(self._misnamed(len(args), kwargs) or str(error)) from None
-        named = [
-            name for name in bound.arguments if self._signature.parameters[name].kind in _NAMED
-        ]
+        named = [name for name in bound.arguments if self.signature.parameters[name].kind in _NAMED]
         if named:
             raise TypeError(
                 f"{', '.join(named)} can only be given by name, but a payload carries positions; "
@@ -61,12 +60,12 @@ class Parameters:
 
     def named(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments by their names, with defaults; some may be missing. Raises TypeError."""
-        return {**self.defaults, **self._signature.bind_partial(*args, **kwargs).arguments}
+        return {**self.defaults, **self.signature.bind_partial(*args, **kwargs).arguments}
 
     def _misnamed(self, given: int, kwargs: Mapping[str, Any]) -> str:
         """Which names are no parameters, and which arguments are missing beside the first
         ``given`` ones: Python would name one of both. "" if each name is a parameter."""
-        parameters = self._signature.parameters
+        parameters = self.signature.parameters
         left = [name for name in self.names[given:] if name not in kwargs and name in parameters]
         said = [_no_such(name, left) for name in kwargs if name not in parameters]
         if not said or any(p.kind is p.VAR_KEYWORD for p in parameters.values()):

@@ -40,11 +40,12 @@ LARGE: Final[dict[str, Size]] = {
     "forkq/api/processes.py:Process": Size(fields=20),
     "forkq/api/features/batches.py:BatchReport": Size(fields=16),
     "forkq/wire/options.py:JobOptions": Size(fields=26),
+    "forkq/registry.py:JobSpec": Size(fields=16),
     "forkq/child/fetch/channel.py:Exchange": Size(fields=17),
     "forkq/master/handover.py:ChildRecord": Size(fields=18),
     # The only owner of what is leased: a method for each step on the way of a unit.
     "forkq/child/fetch/leases.py:Leases": Size(methods=13),
-    "forkq/config/config.py:Config": Size(fields=37),
+    "forkq/config/config.py:Config": Size(fields=38),
     # The public API: what a caller may ask of a job, a queue, a set.
     "forkq/push.py:Pusher": Size(methods=13),
     "forkq/api/entry.py:JobEntry": Size(methods=30),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from decimal import Decimal
 from typing import Any
 
 import forkq
@@ -168,3 +170,33 @@ hooks: tuple[forkq.RetryIn, forkq.Exhausted, forkq.Event] = (
     lambda job, error: forkq.DISCARD,
     "startup",
 )
+
+
+@dataclass
+class Order:
+    """What typed jobs are about."""
+
+    at: datetime
+    price: Decimal
+
+
+@forkq.job(typed=True, result_ttl=60)
+def ship(order: Order, express: bool = False) -> Order:
+    """A typed job."""
+    return order if express else Order(order.at, order.price)
+
+
+class Bill(forkq.Job, typed=True):
+    """A typed job class."""
+
+    def perform(self, order: Order) -> None:
+        """Does nothing."""
+
+
+def push_typed(order: Order) -> None:
+    """Values of the declared types, not their JSON."""
+    ship.perform_async(order)
+    ship.perform_bulk([(order, True)])
+    Bill.perform_in(60, order)
+    flow = forkq.Flow("orders", ship.s(order) | Bill.s(forkq.BEFORE))
+    flow.push()

@@ -61,6 +61,7 @@ class TestEveryKey:
         processes = "many"
         workers = 3
         strict_args = "warn"
+        typed_args = true
         max_payload_size = 2048
         max_nesting = 40
         dead_max = 500
@@ -153,6 +154,7 @@ class TestEveryKey:
             processes="many",
             workers=3,
             strict_args="warn",
+            typed_args=True,
             max_payload_size=2048,
             max_nesting=40,
             dead_max=500,

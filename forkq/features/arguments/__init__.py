@@ -1,0 +1,1 @@
+"""The types of the arguments of a job."""

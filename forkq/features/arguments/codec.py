@@ -1,0 +1,336 @@
+"""Values of declared types as JSON has them, and back: one codec at the push and at the run.
+
+msgspec reads and writes the types of the standard library and its own structs; paths and models of
+pydantic take their own way. What JSON cannot tell apart is refused when the codec is made. What is
+written is read again at once, so a push knows what its job will get.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from functools import cache
+from pathlib import PurePath
+from types import NoneType
+from typing import Any, Final, Literal, NamedTuple, cast
+from uuid import UUID
+
+import msgspec
+from msgspec import inspect
+from msgspec.structs import astuple
+
+# Types whose values have no parts.
+_LEAVES: Final = frozenset(
+    (str, int, float, bool, NoneType, datetime, date, time, timedelta, UUID, Decimal, bytes)
+)
+# A subclass of one of these is written as what it is a kind of: a clock of tests has such times.
+_TIMES: Final = (datetime, date, time)
+_SETS: Final = (inspect.SetType, inspect.FrozenSetType)
+# What msgspec says: the reason, what a model of pydantic adds to the path, the path.
+_SAID: Final = re.compile(
+    r"(?P<why>.*?)(?:\n(?P<inside>[^\n]*?))?(?: - at (?:`key` in )?`\$(?P<path>.*)`)?", re.S
+)
+_GOT: Final = re.compile(r"Expected `(?P<expected>.*)`, got `(?P<got>.*)`")
+_STEP: Final = re.compile(r"\.(\w+)|\[(\d+|\.\.\.)\]")
+_MISSING: Final = object()
+_from_json: Final[Callable[[bytes], Any]] = msgspec.json.Decoder().decode
+
+
+class Misfit(ValueError):
+    """A value that does not fit its type. The text says where it is, what is expected there, and
+    what it is."""
+
+
+class Field(NamedTuple):
+    """A value that a codec knows: its name, and its type. ``takes_rest``: as many values of that
+    type as there are more."""
+
+    name: str
+    type: Any
+    takes_rest: bool = False
+
+
+class Codec:
+    """Writes and reads a list of values with these ``fields``, of which the last ones may be
+    missing. Raises TypeError for a type that JSON cannot have."""
+
+    __slots__ = ("_encode", "_first", "_names", "_rest", "_rest_name", "_types")
+
+    def __init__(self, fields: Sequence[Field]) -> None:
+        found = [_checked(each) for each in fields]
+        # A set has no order: without one, each process would write it in another way.
+        has_sets = any(isinstance(one, _SETS) for one in _nodes_of(found))
+        order: Literal["deterministic"] | None = "deterministic" if has_sets else None
+        self._encode = msgspec.json.Encoder(enc_hook=_written, order=order).encode
+        if has_sets and any(map(_has_other_keys, _nodes_of(found))):
+            raise TypeError("a set is beside a dict whose keys are no text: make them text")
+        self._names = [each.name for each in fields if not each.takes_rest]
+        self._types = [each.type for each in fields]
+        shape = [(f"f{at}", one.type, None) for at, one in enumerate(fields) if not one.takes_rest]
+        self._first = _decoder(msgspec.defstruct("Values", shape, array_like=True))
+        rest = [each for each in fields if each.takes_rest]
+        self._rest = _decoder(_list_of(rest[0].type)) if rest else None
+        self._rest_name = rest[0].name if rest else ""
+
+    def write(self, values: list[Any]) -> list[Any]:
+        """The values as JSON has them. Raises Misfit for one that is not of its type, or that would
+        be read as another one."""
+        text = self._text(values)
+        read = self._read(text, values)
+        for at, given in enumerate(values):
+            if (found := changed(given, read[at])) is not None:
+                raise Misfit(f"`{self._path(at)}{found.path}`: {found.why}")
+        plain: list[Any] = _from_json(text)
+        return plain
+
+    def plain(self, value: Any) -> Any:
+        """A value as JSON has it, whether it fits or not."""
+        return _from_json(self._encode(value))
+
+    def read(self, values: list[Any]) -> list[Any]:
+        """What the values are that JSON has. Raises Misfit."""
+        return self._read(self._text(values), values)
+
+    def _text(self, values: list[Any]) -> bytes:
+        try:
+            return self._encode(values)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise self._unwritable(values, error) from None
+
+    def _read(self, text: bytes, given: list[Any]) -> list[Any]:
+        count = len(self._names)
+        try:
+            found = [*astuple(self._first.decode(text))[: len(given)]]
+        except msgspec.ValidationError as error:
+            raise self._misfit(str(error), given, 0) from None
+        if self._rest is None or len(given) <= count:
+            return found
+        try:
+            rest: list[Any] = self._rest.decode(self._encode(given[count:]))
+        except msgspec.ValidationError as error:
+            raise self._misfit(str(error), given, count) from None
+        return found + rest
+
+    def _path(self, at: int) -> str:
+        """The name of the value with that index."""
+        if at < len(self._names) or self._rest is None:
+            return self._names[at]
+        return f"{self._rest_name}[{at - len(self._names)}]"
+
+    def _expected(self, index: int, said: str) -> str:
+        """What is expected as the value with that index, of which msgspec has ``said`` so: a class
+        has its own name."""
+        kind = self._types[min(index, len(self._types) - 1)]
+        return kind.__name__ if said == "object" and isinstance(kind, type) else said
+
+    def _misfit(self, said: str, given: list[Any], first: int) -> Misfit:
+        """The error for what msgspec has ``said`` of the values from that index on."""
+        match = _SAID.fullmatch(said)
+        assert match is not None
+        at, _, path = (match["path"] or "[0]").removeprefix("[").partition("]")
+        index, path = first + int(at), path + (match["inside"] or "")
+        why, got = match["why"], _GOT.fullmatch(match["why"])
+        if got is not None:
+            kind = _at(given[index] if index < len(given) else None, path)
+            expected = got["expected"] if path else self._expected(index, got["expected"])
+            why = f"expected {expected}, got {kind or got['got']}"
+        return Misfit(f"`{self._path(index)}{path}`: {_without_value(why)}")
+
+    def _unwritable(self, values: list[Any], error: Exception) -> Misfit:
+        """The error for values of which one cannot be written."""
+        if isinstance(error, RecursionError):
+            return Misfit("the arguments are nested too deeply, or contain themselves")
+        for at, value in enumerate(values):
+            if found := self._culprit(value, self._path(at)):
+                return Misfit(found)
+        return Misfit(str(error))
+
+    def _culprit(self, value: Any, path: str) -> str:
+        """Where the value is that cannot be written, and of which type; "" if all can be."""
+        try:
+            self.plain(value)
+        except (TypeError, ValueError, RecursionError) as error:
+            for name, each in _parts(value):
+                if found := self._culprit(each, path + name):
+                    return found
+            return f"`{path}`: {type(value).__name__} is no type that JSON can have ({error})"
+        return ""
+
+
+def _list_of(kind: Any) -> Any:
+    return list[kind]
+
+
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind, dec_hook=_read)
+
+
+class ChangedValue(NamedTuple):
+    """Why a job would get another value than it is given, and the path of that below the value."""
+
+    path: str
+    why: str
+
+
+def changed(given: Any, read: Any) -> ChangedValue | None:
+    """Why a job would get another value than it is given; None if it gets the same. ``read``: what
+    is read from what was written."""
+    kind = type(given)
+    if kind is not type(read) and not _is_same(given, read):
+        return ChangedValue("", f"expected {type(read).__name__}, got {kind.__name__}")
+    if kind in _LEAVES:
+        return None
+    if kind is dict:
+        return _changed_in(given.items(), lambda key: read.get(key, _MISSING), "[{!r}]")
+    if kind is list or kind is tuple:
+        return _changed_in(enumerate(given), read.__getitem__, "[{}]")
+    if kind is set or kind is frozenset:
+        found, left = {*map(type, given)}, {*map(type, read)}
+        return None if found == left else ChangedValue("", "JSON changes types in this set")
+    for name in _fields_of(cast("Hashable", kind)):
+        one, other = getattr(given, name, None), getattr(read, name, None)
+        if type(one) is type(other) and type(one) in _LEAVES:
+            continue  # most are: no call for each
+        if (problem := changed(one, other)) is not None:
+            return ChangedValue(f".{name}{problem.path}", problem.why)
+    return None
+
+
+def _changed_in(
+    parts: Iterable[tuple[Any, Any]], read: Callable[[Any], Any], step: str
+) -> ChangedValue | None:
+    """``changed`` of the parts of a dict or a list."""
+    for name, one in parts:
+        if (other := read(name)) is _MISSING:
+            return ChangedValue(step.format(name), "it would be lost: JSON has no such key")
+        if (problem := changed(one, other)) is not None:
+            return ChangedValue(step.format(name) + problem.path, problem.why)
+    return None
+
+
+def _is_same(given: Any, read: Any) -> bool:
+    """Whether the two count as the same though their types differ: a number without a fraction
+    where one with a fraction is expected, and a kind of datetime."""
+    kind = type(given)
+    if kind is int:
+        return type(read) is float and given == read
+    return isinstance(given, _TIMES) and type(read) in _TIMES and isinstance(given, type(read))
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """The parts of a value, each with the step of the path that leads there."""
+    kind = type(value)
+    if kind is dict:
+        return ((f"[{key!r}]", each) for key, each in value.items())
+    if kind is list or kind is tuple:
+        return ((f"[{at}]", each) for at, each in enumerate(value))
+    names = _fields_of(cast("Hashable", kind))
+    return ((f".{name}", getattr(value, name)) for name in names if hasattr(value, name))
+
+
+@cache
+def _fields_of(kind: Any) -> tuple[str, ...]:
+    """The names of the fields of a class: of a dataclass, a struct, a NamedTuple, a model."""
+    for attribute in ("__dataclass_fields__", "__struct_fields__", "_fields", "model_fields"):
+        found = getattr(kind, attribute, None)
+        if found is not None:
+            return tuple(found)
+    return tuple(one.name for one in getattr(kind, "__attrs_attrs__", ()))
+
+
+def _at(value: Any, path: str) -> str:
+    """The name of the type of what is there in a value; "" if the path leads nowhere."""
+    for name, index in _STEP.findall(path):
+        try:
+            if name:
+                value = value[name] if isinstance(value, dict) else getattr(value, name)
+            else:
+                value = value[int(index)]
+        except (AttributeError, KeyError, IndexError, TypeError, ValueError):
+            return ""
+    return type(value).__name__
+
+
+def _without_value(why: str) -> str:
+    """What msgspec says, without the value: it may be a secret."""
+    return re.sub(r"(Invalid enum value).*", r"\1", why, flags=re.S)
+
+
+def _checked(field: Field) -> inspect.Type:
+    """What msgspec knows of a type. Raises TypeError for one that JSON cannot have."""
+    try:
+        info = inspect.type_info(field.type)
+    except TypeError as error:
+        if "Type unions" in str(error):
+            raise TypeError(
+                f"JSON cannot tell the types of this union apart ({error}); take a type that says "
+                "which one it is: structs of msgspec with `tag=True`, or a model of pydantic"
+            ) from None
+        raise
+    for one in _nodes_of([info]):
+        if isinstance(one, inspect.CustomType) and not _is_known(one.cls):
+            raise TypeError(f"{one.cls.__name__} is no type that JSON can have")
+        if isinstance(one, inspect.DataclassType) and hasattr(one.cls, "__pydantic_validator__"):
+            raise TypeError(
+                f"{one.cls.__name__} is a dataclass of pydantic, whose checks would not run: "
+                "make it a BaseModel, or a dataclass of the standard library"
+            )
+    return info
+
+
+def _is_known(kind: Any) -> bool:
+    is_class = isinstance(kind, type)
+    return is_class and (issubclass(kind, PurePath) or hasattr(kind, "model_validate_json"))
+
+
+def _has_other_keys(info: inspect.Type) -> bool:
+    return isinstance(info, inspect.DictType) and not isinstance(
+        info.key_type, inspect.StrType | inspect.AnyType
+    )
+
+
+def _nodes_of(infos: Iterable[inspect.Type]) -> Iterator[inspect.Type]:
+    """Finds all types in these types, and these themselves, each once."""
+    waiting: list[Any] = [*infos]
+    seen: set[int] = set()
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, tuple):
+            waiting += one
+        elif isinstance(one, inspect.Type | inspect.Field) and id(one) not in seen:
+            seen.add(id(one))
+            if isinstance(one, inspect.Type):
+                yield one
+            waiting += [getattr(one, name) for name in one.__struct_fields__]
+
+
+def _written(value: Any) -> Any:
+    """What JSON has in the place of a value that msgspec does not know."""
+    if isinstance(value, PurePath):
+        return str(value)
+    if isinstance(value, _TIMES):
+        return value.isoformat()
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json", by_alias=True)
+    raise TypeError("pass a value of the type that the job declares")
+
+
+def _read(kind: Any, found: Any) -> Any:
+    """The value that was written by ``_written``. Raises ValueError."""
+    if issubclass(kind, PurePath):
+        if type(found) is not str:
+            raise ValueError(f"Expected `path`, got `{type(found).__name__}`")
+        return kind(found)
+    try:
+        return kind.model_validate_json(msgspec.json.encode(found))
+    except ValueError as error:
+        raise ValueError(_reason(error)) from None
+
+
+def _reason(error: Any) -> str:
+    """The first thing that a model of pydantic has to say, and where, for ``_SAID``."""
+    first = error.errors(include_input=False, include_url=False)[0]
+    steps = (f"[{one}]" if isinstance(one, int) else f".{one}" for one in first["loc"])
+    return f"{first['msg']}\n{''.join(steps)}"
