@@ -6,6 +6,7 @@ else is missing.
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
@@ -132,6 +133,16 @@ class Unit:
     def number(self, key: str) -> int:
         """A property that is a number."""
         return int(self.show(key))
+
+    @functools.cached_property
+    def state(self) -> str:
+        """Its state directory."""
+        return f"/var/lib/{self.show('StateDirectory')}"
+
+    @functools.cached_property
+    def runtime(self) -> str:
+        """Its runtime directory."""
+        return f"/run/{self.show('RuntimeDirectory')}"
 
     def log(self) -> str:
         """Its journal, as the program wrote it."""
