@@ -109,7 +109,7 @@ def _input(tmp_path: Path, pictures: int) -> Path:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, str, Path]:
     """A whole demo without a terminal, on a folder of one's own with one corrupt picture."""
     tmp_path = tmp_path_factory.mktemp("demo")
-    mine = _input(tmp_path, pictures=4)
+    mine = _input(tmp_path, pictures=2)  # more only take longer: 48 thumbnails each
     (mine / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n and then nothing")
     code, output = _run(tmp_path, FORKQ_DEMO_INPUT=str(mine))
     return code, output, tmp_path
@@ -196,24 +196,10 @@ def test_an_interrupt_stops_the_tree(tmp_path: Path, number: signal.Signals, wai
     assert "lost 0" in rest or "nothing had been started" in rest
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda path: None, "there is no such folder"),
-        (lambda path: path.write_text("no folder"), "it is not a folder"),
-        (lambda path: path.mkdir(), "no file there that the demo can use"),
-    ],
-    ids=["missing", "a file", "empty"],
-)
-def test_a_bad_input_folder_is_named_and_nothing_is_started(
-    tmp_path: Path, make: Any, message: str
-) -> None:
-    mine = tmp_path / "mine"
-    make(mine)
-    code, output = _run(tmp_path, FORKQ_DEMO_INPUT=str(mine))
+def test_a_bad_input_folder_is_named_and_nothing_is_started(tmp_path: Path) -> None:
+    code, output = _run(tmp_path, FORKQ_DEMO_INPUT=str(tmp_path / "mine"))
     assert code == 1
-    assert output.startswith(f"demo: FORKQ_DEMO_INPUT={mine}: ")
-    assert message in output
+    assert output.startswith(f"demo: FORKQ_DEMO_INPUT={tmp_path / 'mine'}: there is no such folder")
     assert "Traceback" not in output
     assert not (tmp_path / "demo-results").exists()
 

@@ -100,3 +100,17 @@ def test_control_codes_in_a_name_do_not_reach_the_output(
 ) -> None:
     Screen().say("died: \x1b[31mred\r.jpg")
     assert capsys.readouterr().out == "died: ?[31mred?.jpg\n"
+
+
+def test_a_bad_input_folder_is_named(tmp_path: Path) -> None:
+    """The demo prints that, as tests/process/test_demo.py shows."""
+    (tmp_path / "a file").write_text("no folder")
+    (tmp_path / "empty").mkdir()
+    for name, message in (
+        ("missing", "there is no such folder"),
+        ("a file", "it is not a folder"),
+        ("empty", "no file there that the demo can use"),
+    ):
+        with pytest.raises(ForkqError) as error:
+            choose(tmp_path / name)
+        assert str(error.value).startswith(f"FORKQ_DEMO_INPUT={tmp_path / name}: {message}")
