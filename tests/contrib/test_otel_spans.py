@@ -18,6 +18,7 @@ from redis import Redis
 
 import forkq
 from forkq import middleware, registry, testing
+from forkq.config.capsule import Kind
 from forkq.contrib import flushing, otel, runs
 from forkq.errors import IterationStopped
 from tests.redis.in_process_child import InProcessChild
@@ -391,6 +392,40 @@ def test_a_real_child_reports_each_job(
     assert [run["forkq.job.outcome"] for run in runs] == ["done", "dead", "dead"]
     errors = [None, "ValueError", "forkq.errors.UnknownJob"]
     assert [run.get("error.type") for run in runs] == errors
+
+
+@pytest.mark.parametrize("kind", ["threads", "async"])
+def test_coroutines_that_run_at_once_have_a_span_each(
+    spans: Spans, pushes_here: Redis, redis_server: Server, kind: Kind
+) -> None:
+    """What a job does is below its own span. That of a failed one ends when its fate is known."""
+    gate, begun = threading.Event(), list[int]()
+    tracer = spans.provider.get_tracer("app")
+
+    @forkq.job(name="app.Load", queue="mail", retry=0)
+    async def load(number: int) -> None:
+        begun.append(number)
+        while not gate.is_set():
+            await asyncio.sleep(0.001)
+        with tracer.start_as_current_span(f"inner {number}"):
+            await asyncio.sleep(0)
+        if number % 2:
+            raise ValueError(number)
+
+    jids = load.perform_bulk([[number] for number in range(4)])
+    with InProcessChild(redis_server.url, queue="mail", concurrency=4, kind=kind):
+        wait_until(lambda: len(begun) == 4, what="all four at once")
+        gate.set()
+        wait_until(lambda: len(spans.named("process")) == 4, what="the spans")
+    runs = {attributes(each)["messaging.message.id"]: each for each in spans.named("process")}
+    assert list(map(runs.__contains__, jids)) == [True] * 4
+    found = [attributes(runs[jid])["forkq.job.outcome"] for jid in jids]
+    assert found == ["done", "dead", "done", "dead"]
+    inner = {each.name: each for each in spans.named("inner")}
+    for number, jid in enumerate(jids):
+        parent = inner[f"inner {number}"].parent
+        assert parent is not None
+        assert parent.span_id == span_id(runs[jid])
 
 
 def test_an_observer_that_fails_costs_no_job(

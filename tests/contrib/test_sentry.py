@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +17,7 @@ from sentry_sdk.transport import Transport
 
 import forkq
 from forkq import default_client, middleware, testing
+from forkq.config.capsule import Kind
 from forkq.contrib import runs, sentry
 from forkq.contrib.sentry.monitors import slug_of
 from forkq.cron.entry import Entry
@@ -373,3 +376,34 @@ def test_a_real_child_reports_what_no_job_raised(
     assert malformed["exception"]["values"][0]["type"] == "MalformedPayload"
     assert unknown["exception"]["values"][0]["type"] == "UnknownJob"
     assert (unknown["tags"]["class"], unknown["tags"]["jid"]) == ("app.None", "n")
+
+
+@pytest.mark.parametrize("kind", ["threads", "async"])
+def test_coroutines_that_run_at_once_have_a_scope_each(
+    sent: Sent, pushes_here: Redis, redis_server: Server, kind: Kind
+) -> None:
+    """What a job says of itself is in the report of its own failure, and in no other."""
+    gate, begun = threading.Event(), list[int]()
+
+    @forkq.job(name="app.Load", queue="mail", retry=0)
+    async def load(number: int) -> None:
+        sentry_sdk.set_tag("number", number)
+        begun.append(number)
+        while not gate.is_set():
+            await asyncio.sleep(0.001)
+        sentry_sdk.add_breadcrumb(message=f"load {number}")
+        raise ValueError(number)
+
+    jids = load.perform_bulk([[number] for number in range(3)])
+    with InProcessChild(redis_server.url, queue="mail", concurrency=3, kind=kind):
+        wait_until(lambda: len(begun) == 3, what="all three at once")
+        gate.set()
+        wait_until(lambda: len(sent.of("event")) == 3, what="the reports")
+    found = {event["tags"]["jid"]: event for event in sent.of("event")}
+    assert sorted(found) == sorted(jids)
+    for number, jid in enumerate(jids):
+        event = found[jid]
+        assert event["exception"]["values"][-1]["value"] == str(number)
+        assert event["tags"]["number"] == number
+        assert [crumb["message"] for crumb in event["breadcrumbs"]["values"]] == [f"load {number}"]
+    assert sorted(each["transaction"] for each in sent.of("transaction")) == ["app.Load"] * 3
