@@ -252,7 +252,7 @@ class Builder:
         info = describe(self._identity, self._config, self._capsule)
         crowded = self._capsule.is_async
         blocks = self._loop.blocks
-        blocks.on_news = self._news.set
+        blocks.listeners.append(self._news.set)
         blocking = lambda: blocks.now  # noqa: E731
         record = Record(self._identity, self._keys, info, crowded=crowded, blocking=blocking)
         end_cancelled = lambda: limits.end_cancelled(manager.regions)  # noqa: E731

@@ -139,13 +139,13 @@ def name_of(sequence: int, jobs: Iterable[StepsOf]) -> tuple[str, str]:
 
 class Blocks:
     """The steps that have blocked the loop, as the watch has seen them. ``now``: the job, or the
-    callback, that blocks it, and ``step``, what it does. ``on_news`` is called once that has lasted
+    callback, that blocks it, and ``step``, what it does. ``listeners`` are called once that has lasted
     for a second, and when it has ended then. Thread-safe: the watch notes, others ask."""
 
     def __init__(self) -> None:
         self.now: Blocking | None = None
         self.step: Step | None = None
-        self.on_news: Callable[[], object] = lambda: None
+        self.listeners: list[Callable[[], object]] = []
         self._is_told = False
         self._steps: deque[tuple[Step, float]] = deque(maxlen=_MOST_BLOCKS)
 
@@ -157,7 +157,7 @@ class Blocks:
         self.note(step, now)
         if not self._is_told and step.took(now) >= _TELL_AFTER:
             self._is_told = True
-            self.on_news()
+            self._tell()
 
     def end(self, now: float) -> None:
         """Notes that nothing blocks the loop any more."""
@@ -166,7 +166,11 @@ class Blocks:
         self.step = self.now = None
         if self._is_told:
             self._is_told = False
-            self.on_news()
+            self._tell()
+
+    def _tell(self) -> None:
+        for tell in self.listeners:
+            tell()
 
     def note(self, step: Step, until: float) -> None:
         """Notes that ``step`` has lasted until then (monotonic), at least."""

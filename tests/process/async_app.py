@@ -162,3 +162,10 @@ async def block_later(path: str) -> None:
     """Has the loop call what blocks it until there is a file, and is no job's."""
     record("begin")
     asyncio.get_running_loop().call_soon(_reads_until, path)
+
+
+@forkq.job(name="Hold")
+async def hold(seconds: int) -> None:
+    """Holds the interpreter's lock in one call into C."""
+    record("begin")
+    ctypes.PyDLL(None).sleep(seconds)

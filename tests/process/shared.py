@@ -160,13 +160,13 @@ def listen():
 """
 
 
-def listening(journal: Journal) -> tuple[str, dict[str, str]]:
+def listening(journal: Journal, app: Path = APP) -> tuple[str, dict[str, str]]:
     """An app that listens on a fixed port, so that no solo child boots beside another one; and its
     environment."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         env = {**journal.env, "PORT": str(free.getsockname()[1])}
-    return APP.read_text() + _LISTENS, env
+    return app.read_text() + _LISTENS, env
 
 
 def counter(redis: Redis, name: str) -> int:

@@ -366,6 +366,8 @@ def test_running_jobs_are_shown_each_with_its_progress(
     assert len(fields(redis)) == 100
     shown = tree.run("running", "--redis", redis_server.url)
     assert first in shown.stdout
+    silent = tree.run("stuck", "--minutes", "0", "--redis", redis_server.url)
+    assert (silent.returncode, jids[0] in silent.stdout) == (1, True)
     assert "30%" in shown.stdout or "3 of 10" in shown.stdout or "3/10" in shown.stdout
     door.touch()
     wait_settled(redis)

@@ -163,6 +163,26 @@ def test_its_hard_timeout_ends_the_child_and_fails_it_alone(
     assert tree.stop() == 0
 
 
+def test_one_that_holds_the_interpreter_is_ended_by_the_master(
+    start: Any, redis_server: Server, redis: Redis, journal: Journal, tmp_path: Path
+) -> None:
+    """docs/jobs.md: "it holds the interpreter's lock ... So the master does not wait". The child
+    cannot say which of its jobs it is: the table of limits does."""
+    door = tmp_path / "door"
+    jids = push_many(redis_server, "Gate", [[str(door)]] * 20)
+    tree = start()
+    journal.wait("begin", jids)
+    bad = push(redis_server, "Hold", 600, hard_timeout=1, retry=0)
+    wait_until(lambda: redis.zcard("dead") == 1, what="its burial", deadline=20)
+    [dead] = payloads(redis, "dead")
+    assert (dead["jid"], dead["error_class"]) == (bad, "forkq.errors.TimeLimit")
+    door.touch()
+    wait_settled(redis)
+    assert journal.jids("end") == set(jids)
+    assert (redis.zcard("retry"), redis.exists("{queue:default}:suspects")) == (0, 0)
+    assert tree.stop() == 0
+
+
 def test_the_limits_of_others_that_strike_meanwhile_accuse_the_one_that_blocks(
     start: Any, redis_server: Server, redis: Redis, journal: Journal, tmp_path: Path
 ) -> None:

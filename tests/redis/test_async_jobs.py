@@ -19,8 +19,9 @@ import forkq
 from forkq import middleware, registry
 from forkq.config.capsule import Kind
 from forkq.current_job import Reason
+from forkq.limits.rules import Rules
 from forkq.wire.payload import dumps
-from tests.redis.in_process_child import InProcessChild
+from tests.redis.in_process_child import InProcessChild, is_waiting
 from tests.support.server import Server
 from tests.support.waiting import PATIENCE, wait_until
 
@@ -431,3 +432,60 @@ def test_an_error_is_asked_for_its_text_once_and_inside_of_the_job(
     assert retried(redis)["error_message"] == "at last"
     wait_until(lambda: "failed" in told(child), what="the line")
     assert asked == ["m1"]
+
+
+@KINDS
+@pytest.mark.parametrize("rule", ["limit", "process_limit"])
+def test_no_more_begin_at_once_than_a_rule_lets(
+    redis: Redis, redis_server: Server, kind: str, rule: str
+) -> None:
+    """docs/limits.md: the highest number in progress on all hosts, and in one child. The permit of
+    one that has ended goes to the next."""
+    gate, running, most, ran = threading.Event(), set[int](), list[int](), list[int]()
+
+    @contextlib.contextmanager
+    def counted(number: int) -> Iterator[None]:
+        running.add(number)
+        most.append(len(running))
+        yield
+        running.discard(number)
+        ran.append(number)
+
+    def perform(number: int) -> None:
+        with counted(number):
+            gate.wait(PATIENCE)
+
+    async def aperform(number: int) -> None:
+        with counted(number):
+            while not gate.is_set():
+                await asyncio.sleep(0.001)
+
+    forkq.job(name="Job")(perform if kind == "def" else aperform)
+    rules = {"default": Rules(**{rule: 2})}
+    kind_of = capsule_of(kind)
+    with InProcessChild(redis_server.url, concurrency=5, rules=rules, kind=kind_of) as child:
+        for number in range(6):
+            push(redis, number, jid=f"m{number}")
+        wait_until(lambda: len(running) == 2, what="two of them")
+        assert redis.llen(LIST) == 4
+        gate.set()
+        settle(child, redis)
+    assert sorted(ran) == [0, 1, 2, 3, 4, 5]
+    assert max(most) == 2
+
+
+@KINDS
+def test_a_pause_lets_none_begin_until_the_queue_is_resumed(
+    redis: Redis, child: InProcessChild, kind: str
+) -> None:
+    ran: list[int] = []
+    define(kind, ran.append)
+    push(redis, 1)
+    settle(child, redis)
+    redis.sadd("paused", "default")
+    push(redis, 2)
+    wait_until(lambda: is_waiting(child.fetcher), what="a child that waits")
+    assert (ran, redis.llen(LIST)) == ([1], 1)
+    redis.srem("paused", "default")
+    settle(child, redis)
+    assert ran == [1, 2]

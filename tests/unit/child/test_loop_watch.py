@@ -234,7 +234,7 @@ def test_what_blocks_for_a_second_is_told_at_once_and_so_is_its_end() -> None:
     blocks, news = Blocks(), list[float]()
     step = Step(7, 10.0)
     for now in (10.3, 10.9, 11.1, 11.9):
-        blocks.on_news = lambda at=now: news.append(at)  # type: ignore[misc]
+        blocks.listeners[:] = [lambda at=now: news.append(at)]  # type: ignore[misc]
         blocks.see(step, "Job", "m7", "f (a.py:1)", now)
     assert news == [11.1]
     blocks.end(12.0)
