@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from heapq import nsmallest
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ..features.steps.parts import is_for_one
+from ..features.steps.parts import is_for_one, since_in
 from ..store.connection import DamagedKey, RedisConnection
 from ..store.scripts import SIGNAL_WAKE
 from ..store.steps import checked
@@ -110,9 +110,9 @@ class SignalledJobs:
         """Since when each of these jobs waits, and its jid. Logs those of which another program has
         written what forkq cannot read: the script leaves them to their time-out."""
         for jid, waiter in found.items():
-            since = waiter.partition(b" ")[0]
-            if jid and since.replace(b".", b"", 1).isdigit():
-                yield float(since), jid
+            since = since_in(waiter)
+            if jid and since is not None:
+                yield since, jid
             elif jid:
                 where = {"signal": _text(scan.event), "jid": _text(jid)}
                 self._log.error("a job cannot get its signal: it goes on at its time-out", **where)

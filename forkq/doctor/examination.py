@@ -22,6 +22,7 @@ from .app import app, cron, preload
 from .backlog import classes, moves, spread, strays
 from .batches import batches
 from .finding import Finding, examine, listed, unchecked
+from .flows import flows, signals
 from .host import max_memory, memory, oom_group, open_files, processes
 from .journal import journal
 from .locks import locks, sidekiq
@@ -136,6 +137,8 @@ def _of_redis(config: Config, report: AppReport | None, seen: SeenServers) -> It
         "versions": versions,
         "moves": moves,
         "batches": batches,
+        "flows": flows,
+        "signals": signals,
         "locks": locks,
         "sidekiq": sidekiq,
         **(_of_shard(config) if config.shard else {}),

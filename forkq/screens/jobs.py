@@ -8,8 +8,10 @@ from typing import Any, Final
 import msgspec
 
 from .. import api
+from ..features.steps.parts import event_in
 from ..store.find_job import Location
 from ..units import plural
+from ..wire.marks import KEY, needs_in
 from ..wire.printable import cut, with_message
 from .table import (
     BROWSER,
@@ -105,7 +107,13 @@ def _jid(line: JobLine) -> Cell:
 
 def _job(line: JobLine) -> Cell:
     suspect = (tag("suspect", "warn"),) if line.entry.suspect else ()
-    return Phrase(called(line.entry), link=page_of(line)), *suspect
+    return Phrase(called(line.entry), link=page_of(line)), *suspect, *_awaited(line.entry)
+
+
+def _awaited(entry: api.JobEntry) -> Cell:
+    """For which signal a scheduled job waits."""
+    event = event_in(needs_in(entry.job.get(KEY))) if entry.location == "scheduled" else ""
+    return (note(f"waits for {event}"),) if event else ()
 
 
 def _job_and_id(line: JobLine) -> Cell:

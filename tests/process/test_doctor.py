@@ -24,7 +24,7 @@ CHECKS = [
     "journal", "app", "cron", "preload", "redis", "version", "eviction", "persistence",
     "redis-memory", "latency", "clock",
     "rights", "timeout", "huge-pages", "overcommit", "clients", "buffers", "classes", "versions",
-    "moves", "batches", "locks", "sidekiq",
+    "moves", "batches", "flows", "signals", "locks", "sidekiq",
     "damaged", "fleet", "silent", "refused", "loop", "leader", "due", "queues", "idle", "behind",
     "paused", "suspects", "held", "surge", "failing", "dead", "periodic", "asleep",
 ]  # fmt: skip

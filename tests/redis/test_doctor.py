@@ -21,6 +21,7 @@ from forkq.doctor.batches import batches
 from forkq.doctor.conformance import conformance
 from forkq.doctor.examination import all_findings
 from forkq.doctor.finding import Finding, examine
+from forkq.doctor.flows import flows, signals
 from forkq.doctor.locks import locks, sidekiq
 from forkq.doctor.network import clock, latency, rights
 from forkq.doctor.probe import AppReport
@@ -33,6 +34,7 @@ from forkq.store.connection import RedisConnection
 from forkq.store.refusals import RIGHTS
 from forkq.values import replace
 from tests.redis.proxy import Proxy
+from tests.redis.test_steps_command import wait
 from tests.support.documents import redis_rights
 from tests.support.server import Server
 from tests.support.waiting import wait_until
@@ -574,6 +576,42 @@ def test_batches_that_no_process_ends_are_named(redis: Redis, redis_server: Serv
     redis.delete("forkq:notes")
     redis.xadd("forkq:notes", {"to": "mail"})
     assert found(redis_server.url, batches).level == "ok"
+
+
+def test_flows_behind_dead_steps_are_named(redis: Redis, redis_server: Server) -> None:
+    old: Any = {"state": "sealed", "flow": 1, "total": 9, "done": 2}
+    rows: Any = ({"dead": 2}, {"dead": 7}, {"other": 1}, {"dead": 3}, {"dead": "x"})
+    for number, row in enumerate(rows):
+        redis.hset(f"forkq:batch:{number}", mapping={**old, **row})
+        at = time.time() if number == 3 else 7000
+        redis.zadd("forkq:batches", {f"forkq:batch:{number}": at})
+    told = found(redis_server.url, flows)
+    assert (told.level, told.what) == ("warn", "1 flow stands still behind 2 dead steps")
+    redis.delete("forkq:batch:0")
+    told = found(redis_server.url, flows)
+    assert told.level == "ok"
+    assert told.what.startswith("3 flows without a change for 10 min")
+
+
+def test_jobs_that_wait_for_signals_too_long_or_in_vain_are_named(
+    redis: Redis, redis_server: Server
+) -> None:
+    assert found(redis_server.url, signals).what.startswith("looked at 0 scheduled jobs")
+    wait(redis, "j1", "approved:7", until=time.time() + 9000)
+    wait(redis, "j2", "approved:8", until=time.time() + 9000)
+    redis.zadd("schedule", {b"{": 1.0})
+    told = found(redis_server.url, signals)
+    assert (told.level, told.what) == (
+        "ok",
+        "2 jobs wait for signals: approved (2); looked at 3 scheduled jobs; the longest for 30 s",
+    )
+    wait(redis, "j3", "paid", until=time.time() + 9000, since=31 * 86_400)
+    told = found(redis_server.url, signals)
+    assert told.level == "warn"
+    assert told.what.endswith("the first has waited for 31 d")
+    redis.delete("forkq:event:approved:7")
+    told = found(redis_server.url, signals)
+    assert told.what.endswith("no signal wakes 1 of these")
 
 
 def test_locks_that_no_leader_looks_after_are_named(

@@ -106,6 +106,33 @@ def test_find_shows_what_a_job_remembers_and_for_what_it_waits(
     assert "the steps of j1 cannot be read" in shell.out
 
 
+def test_the_command_lists_the_jobs_that_wait_for_signals(
+    environment: None, client: forkq.Client, redis: Redis, shell: Shell
+) -> None:
+    assert shell("steps") == 0
+    assert shell.out == "no job waits for a signal\n"
+    wait(redis, "j1", "approved:7", until=now() + 9000)
+    wait(redis, "j2", "paid", until=now() + 60)
+    redis.delete(KEYS.event("paid"))
+    redis.zadd("schedule", {dumps({"class": "Other", "args": [], "jid": "j3"}): now()})
+    assert shell("steps") == 0
+    _, first, second = shell.out.splitlines()
+    assert first.split()[:3] == ["j2", "Order", "paid"]
+    assert "no signal wakes it" in first
+    assert second.split()[:3] == ["j1", "Order", "approved:7"]
+    assert shell("steps --json") == 0
+    [_, found] = [json.loads(line) for line in shell.out.splitlines()]
+    assert (found["event"], round(now() - found["since"])) == ("approved:7", 30)
+
+
+def wait(redis: Redis, jid: str, event: str, until: float, since: float = 30.0) -> None:
+    """A job that has come to a wait, as the script of its end writes it."""
+    needs = {"needs": {"steps": True, "waits": event}}
+    raw = dumps({"class": "Order", "args": [1], "jid": jid, "queue": "default", "forkq": needs})
+    redis.zadd("schedule", {raw: until})
+    redis.hset(KEYS.event(event), jid, f"{now() - since:.6f} {until:.6f} {len(event)} {event}")
+
+
 def test_the_command_sends_a_signal(
     environment: None, client: forkq.Client, redis: Redis, shell: Shell
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from redis import Redis
 from starlette.testclient import TestClient
@@ -17,9 +16,10 @@ from tests.web.shared import HOSTILE
 KEYS = Keys()
 
 
-def waits(redis: Redis, **more: Any) -> None:
+def waits(redis: Redis) -> None:
     """A job that waits for a signal."""
-    job = {"class": "Order", "args": [7], "jid": "j1", "queue": "default", **more}
+    marks = {"needs": {"steps": True, "waits": "approved:7", "result_ttl": 3600}}
+    job = {"class": "Order", "args": [7], "jid": "j1", "queue": "default", "forkq": marks}
     redis.zadd("schedule", {dumps(job): now() + 7200})
     steps = {
         "charge": {"at": now() - 60, "value": {"receipt": 7, "password": "s3cr3t"}},
@@ -29,7 +29,7 @@ def waits(redis: Redis, **more: Any) -> None:
 
 
 def test_a_job_says_what_it_remembers_and_for_what_it_waits(web: TestClient, redis: Redis) -> None:
-    waits(redis, forkq={"needs": {"result_ttl": 3600}})
+    waits(redis)
     redis.hset("it-j1", mapping={"ex": "2", "c": "1200", "rt": "60.0"})
     page = web.get("/job?jid=j1").text
     assert "Its steps" in page
@@ -38,6 +38,7 @@ def test_a_job_says_what_it_remembers_and_for_what_it_waits(web: TestClient, red
     assert "s3cr3t" not in page
     assert "Its result is kept for 60 min after its end." in page
     assert "Its cursor: goes on at 1200" in page
+    assert "<small>waits for approved:7</small>" in web.get("/scheduled").text
 
 
 def test_steps_of_secret_jobs_and_names_of_redis_are_safe(web: TestClient, redis: Redis) -> None:
@@ -64,7 +65,7 @@ def test_top_says_it_on_the_page_of_a_job(api_client: None, redis: Redis) -> Non
 
     async def scenario(screen: Screen) -> None:
         await screen.press("g", "s")
-        await screen.shows("Order")
+        await screen.shows("Order", "waits for approved:7")
         await screen.press("enter")
         await screen.shows("its step: approval", "waits for the signal approved:7")
 

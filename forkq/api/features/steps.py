@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice
+from typing import Any, Final
 
 from ...errors import ForkqError, InvalidJob, WrongType
-from ...features.steps.parts import RememberedStep, read_all
+from ...features.steps.parts import RememberedStep, event_in, read_all, since_in
 from ...servers import Server, Servers, first_found
+from ...wire.marks import KEY, needs_in
 from ..door import servers as all_servers
 from ..entry import JobEntry
 from ..find import entry
+from ..job_sets import ScheduledSet
 from ..masks import MASK, has_secrets, masked, parameters_of
+
+_MOST_LOOKED_AT: Final = 10_000  # scheduled jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +76,46 @@ def _step(name: str, found: RememberedStep, *, hides: bool) -> JobStep:
         value = MASK if hides else masked(value)
     known = (found.at, found.until, value, found.problem)
     return JobStep(name, found.kind, *known, found.timed_out, found.event)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingJob:
+    """A job that waits for a signal: for the ``event`` with its key, ``since`` then (epoch seconds;
+    0: no signal wakes it, it goes on at its time-out), and ``until`` then at the latest."""
+
+    jid: str
+    job: str
+    queue: str
+    event: str
+    since: float
+    until: float
+    shard: str
+
+
+def waiting_jobs(
+    where: Server | Iterable[Server] | None = None, most: int = 1000
+) -> list[WaitingJob]:
+    """The jobs that wait for signals, those first whose time-out comes first: at most ``most`` of
+    each server, among the 10,000 scheduled jobs that are due first. Raises ServerUnavailable."""
+    servers = where or all_servers()
+    each = (servers,) if isinstance(servers, Server) else servers
+    found = (one for server in each for one in _waiting_on(server, most))
+    return sorted(found, key=lambda one: one.until)
+
+
+def _waiting_on(server: Server, most: int) -> list[WaitingJob]:
+    entries = [
+        (job, event)
+        for job in islice(ScheduledSet(server).scan(), _MOST_LOOKED_AT)
+        if (event := event_in(needs_in(job.job.get(KEY))))
+    ][:most]
+    asked = [("HGET", server.keys.event(event), job.jid) for job, event in entries]
+    since = server.ask_leniently(*asked) if asked else []
+    return [
+        WaitingJob(
+            *(job.jid, job.name, job.queue, event),
+            (since_in(raw) if raw else None) or 0.0,
+            *(job.score, server.name),
+        )
+        for (job, event), raw in zip(entries, since, strict=True)
+    ]

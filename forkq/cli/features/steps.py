@@ -1,4 +1,4 @@
-"""``forkq steps``: what a job remembers; ``forkq signal``: lets jobs go on that wait."""
+"""``forkq steps``: what a job remembers, or which jobs wait for signals; ``forkq signal``."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 import click
 import msgspec
 
-from ...api.features.steps import job_steps
+from ...api.features.steps import job_steps, waiting_jobs
 from ...errors import InvalidJob, shown
 from ...features.steps.parts import STAYS_FOR
-from ...screens.features.steps import STEPS
+from ...screens.features.steps import STEPS, WAITING_JOBS
 from ...servers import Server
 from ...steps.signals import signal_to
 from ...wire.printable import shown_name
@@ -19,15 +19,20 @@ from ..output import echo, print_values
 
 
 @click.command()
-@click.argument("jid")
+@click.argument("jid", required=False)
 @json_option
 @finds_redis
-def steps(jid: str, wants_json: bool, **flags: Any) -> int:
+def steps(jid: str | None, wants_json: bool, **flags: Any) -> int:
     """Show which steps a job has done, and what it waits for. Exit code 1 if it remembers none.
 
-    The values of jobs with secret arguments are not shown.
+    Without a JID it lists the jobs that wait for signals. The values of jobs with secret arguments
+    are not shown.
     """
-    found = job_steps(jid, searched(configuration(**flags)))
+    where = searched(configuration(**flags))
+    if jid is None:
+        print_values(WAITING_JOBS, waiting_jobs(where), wants_json=wants_json)
+        return 0
+    found = job_steps(jid, where)
     if not found and not wants_json:
         echo(f"{shown_name(jid)} remembers no steps: it has done none, or has ended")
         return 1

@@ -187,6 +187,19 @@ def waiting_for(needs: Mapping[str, Any], pause: Pause) -> dict[str, Any]:
     return {**kept, WAITS: pause.event} if pause.event else kept
 
 
+def event_in(needs: Mapping[str, Any]) -> str:
+    """The event for which a job with these needs waits; "" if it waits for none."""
+    found = needs.get(WAITS)
+    return found if type(found) is str else ""
+
+
+def since_in(waiter: bytes) -> float | None:
+    """Since when a job waits of which an event says this (epoch seconds); None if that cannot be
+    read."""
+    since = waiter.partition(b" ")[0]
+    return float(since) if since.replace(b".", b"", 1).isdigit() else None
+
+
 def read(raw: bytes) -> RememberedStep:
     """What is remembered of one step. Raises InvalidJob for what another program has written: to
     run the step again would repeat what is done."""
@@ -212,9 +225,8 @@ def effects(
     """What becomes of the steps of the job ``jid``. ``delay``: in how many seconds it is due."""
     if STEPS not in needs or not jid or fate in ("kept", "by TTL"):
         return NONE
-    event = needs.get(WAITS)
-    waits = type(event) is str and fate in ("deleted", "held long")
-    unwait = (Effect("unwait", keys.event(str(event)), (jid,)),) if waits else NONE
+    event = event_in(needs) if fate in ("deleted", "held long") else ""
+    unwait = (Effect("unwait", keys.event(event), (jid,)),) if event else NONE
     if fate == "deleted":
         return (*unwait, Effect("forget", keys.steps(jid)))
     seconds = round(KEPT_FOR + max(0.0, delay))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Final
 
-from ...api.features.steps import JobStep
+from ...api.features.steps import JobStep, WaitingJob
 from ...units import format_moment
 from ...wire.payload import encode
 from ...wire.printable import cut, printable
@@ -48,4 +48,24 @@ STEPS: Final[Sheet[JobStep]] = Sheet(
     key=lambda step: step.name,
     empty=Empty("The job remembers no steps.", brief="no steps"),
     facts=as_object,
+)
+
+
+def _since(job: WaitingJob) -> Cell:
+    return (Moment(job.since),) if job.since else (Phrase("no signal wakes it", "bad"),)
+
+
+WAITING_JOBS: Final[Sheet[WaitingJob]] = Sheet(
+    "Jobs that wait for signals",
+    (
+        Column("jid", "Job", lambda job: (Phrase(job.jid, kind="id"),), whole=True, brief="JID"),
+        Column("job", "Job", lambda job: (Phrase(job.job),), least=12),
+        Column("event", "Waits for", lambda job: (Phrase(job.event),), whole=True),
+        Column("since", "Since", _since),
+        Column("until", "Until", lambda job: (Moment(job.until),)),
+    ),
+    key=lambda job: f"{job.shard} {job.jid}",
+    empty=Empty("No job waits for a signal.", brief="no job waits for a signal"),
+    facts=dataclasses.asdict,
+    command="forkq steps",
 )
