@@ -139,8 +139,8 @@ def name_of(sequence: int, jobs: Iterable[StepsOf]) -> tuple[str, str]:
 
 class Blocks:
     """The steps that have blocked the loop, as the watch has seen them. ``now``: the job, or the
-    callback, that blocks it, and ``step``, what it does. ``listeners`` are called once that has lasted
-    for a second, and when it has ended then. Thread-safe: the watch notes, others ask."""
+    callback, that blocks it, and ``step``, what it does. ``listeners`` are called once that has
+    lasted for a second, and when it has ended then. Thread-safe: the watch notes, others ask."""
 
     def __init__(self) -> None:
         self.now: Blocking | None = None

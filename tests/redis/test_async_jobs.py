@@ -435,9 +435,9 @@ def test_an_error_is_asked_for_its_text_once_and_inside_of_the_job(
 
 
 @KINDS
-@pytest.mark.parametrize("rule", ["limit", "process_limit"])
+@pytest.mark.parametrize("rules", [Rules(limit=2), Rules(process_limit=2)])
 def test_no_more_begin_at_once_than_a_rule_lets(
-    redis: Redis, redis_server: Server, kind: str, rule: str
+    redis: Redis, redis_server: Server, kind: str, rules: Rules
 ) -> None:
     """docs/limits.md: the highest number in progress on all hosts, and in one child. The permit of
     one that has ended goes to the next."""
@@ -461,9 +461,8 @@ def test_no_more_begin_at_once_than_a_rule_lets(
                 await asyncio.sleep(0.001)
 
     forkq.job(name="Job")(perform if kind == "def" else aperform)
-    rules = {"default": Rules(**{rule: 2})}
-    kind_of = capsule_of(kind)
-    with InProcessChild(redis_server.url, concurrency=5, rules=rules, kind=kind_of) as child:
+    also: Any = {"rules": {"default": rules}, "kind": capsule_of(kind)}
+    with InProcessChild(redis_server.url, concurrency=5, **also) as child:
         for number in range(6):
             push(redis, number, jid=f"m{number}")
         wait_until(lambda: len(running) == 2, what="two of them")
