@@ -156,12 +156,16 @@ def test_names_of_redis_are_only_text(web: TestClient, redis: Redis) -> None:
         assert "<img" not in html
 
 
-def test_top_shows_and_cancels_them(web: TestClient, redis: Redis) -> None:
+def test_top_shows_pauses_and_cancels_them(web: TestClient, redis: Redis) -> None:
     batch = made("imports")
 
     async def scenario(screen: Screen) -> None:
         await screen.press("g", "t")
         await screen.shows("imports", "MEMBERS", "WAITING")
+        await screen.press("p")
+        await screen.shows("is paused: its members wait", "waiting, paused")
+        await screen.press("p")
+        await screen.shows("goes on")
         await screen.press("c")
         await screen.asked(f"Cancel the batch {batch.bid}, and 3 members that did not end?")
         await screen.answer("y")

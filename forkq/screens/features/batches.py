@@ -209,6 +209,12 @@ def resume(server: Server, bid: str) -> Plan:
     return Plan(f"Resume the batch {shown(bid)}?", do, "Resume", path_of(bid), ask=False)
 
 
+def pause_or_resume(server: Server, bid: str) -> Plan:
+    """The plan that pauses a batch, or ends its pause."""
+    is_paused = Batch(bid, server).report().paused_at
+    return (resume if is_paused else pause)(server, bid)
+
+
 def cancel(server: Server, bid: str) -> Plan:
     """The plan that cancels a batch."""
     report = Batch(bid, server).report()

@@ -18,6 +18,7 @@ from ...screens.features.batches import (
     BatchPart,
     cancel,
     parts_of,
+    pause_or_resume,
     retry,
     told,
 )
@@ -47,7 +48,7 @@ class BatchesPage(Page):
         return Content(cut(table), *grid(table, look), empty=" ".join(table.empty[:2]))
 
     def acts(self) -> Mapping[str, Act]:
-        return {"cancel": _with(cancel), "retry": _with(retry)}
+        return {"cancel": _with(cancel), "retry": _with(retry), "pause": _with(pause_or_resume)}
 
     def open(self, target: Any) -> Page | None:
         return BatchPage(target.bid)
