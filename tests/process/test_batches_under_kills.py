@@ -174,14 +174,13 @@ def run_batches(
     wait_until(lambda: is_over(redis), deadline=600, what="the end of all jobs")
     if "mail" in running.env.get("FORKQ_TEST_QUEUES", ""):
         look_for_lost_places(running, server)
-        wait_until(lambda: is_over(redis), deadline=60, what="the end of the callbacks")
     return [*reports_of(server, ""), *reports_of(server, "mail:")], faults
 
 
 def look_for_lost_places(running: ForkqTree, server: Server) -> None:
     """What the leaders do within half an hour: a process that was killed behind its places on
     another shard has left them without members."""
-    config = load(None, {}, {"FORKQ_REDIS": server.url}, running.cwd)
+    config, redis = load(None, {}, {"FORKQ_REDIS": server.url}, running.cwd), server.client()
     for shard in config.shards:
         with (
             closing(RedisConnection(server.url)) as connection,
@@ -190,6 +189,8 @@ def look_for_lost_places(running: ForkqTree, server: Server) -> None:
             connection.connect()
             leader = StandingBatches(Keys(shard.prefix), connection, others, RecordedLog())
             look(leader, 3)
+        # What this leader has noted for the other shard would put the look of that one off.
+        wait_until(lambda: is_over(redis), deadline=60, what="the notes and the callbacks")
 
 
 def reports_of(server: Server, prefix: str) -> Iterator[api.BatchReport]:

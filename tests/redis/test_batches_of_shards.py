@@ -258,6 +258,26 @@ def test_nothing_is_settled_while_a_shard_cannot_be_searched(world: World, redis
     assert counts(batch.bid) == (1, 0, 0, 0, 1)
 
 
+def test_a_note_on_its_way_puts_the_end_of_lost_members_off(world: World, redis: Redis) -> None:
+    """The look of one shard's leader pushes a callback on another shard, whose leader looks before
+    that note is carried: it might say how a member has ended."""
+    there = StandingBatches(MAIL, world.connection, world._all[MAIL], world.log)
+    job, callback = load(), told()
+    finish = callback.set(queue="mail").s("x")
+    with forkq.Batch(on_death=callback.s("y"), on_finish=finish):
+        job.perform_async(1)
+    with forkq.Batch(on_finish=finish) as batch:
+        job.set(queue="default").perform_async(2)
+    redis.delete(MAIL.queue("mail"), KEYS.queue("default"))
+    look(world.leader, 3)
+    assert redis.xlen(KEYS.notes) == 1
+    look(there, 3)
+    assert counts(batch.bid) == (1, 1, 0, 0, 0)
+    world.carry()
+    look(there, 2)
+    assert counts(batch.bid) == (1, 0, 0, 0, 1)
+
+
 def test_an_event_loop_pushes_members_to_other_shards(world: World, redis: Redis) -> None:
     job = load(unique_for=60)
 
