@@ -22,7 +22,7 @@ class Crash:
     """How a process died that had the job in progress. ``why`` is the reason for people, ``at`` in
     epoch seconds (None: unknown), ``rss`` its peak memory in KiB, ``alone``: no other job ran in
     it, so this crash counts. ``stack`` is where the job was, ``ran`` for how many seconds it
-    had run, if that is known."""
+    had run, if that is known; ``step`` the name of the durable step that it did, "" if none."""
 
     why: str
     at: float | None = None
@@ -31,6 +31,7 @@ class Crash:
     alone: bool = False
     stack: str = ""
     ran: float | None = None
+    step: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,7 @@ def crash_of(record: dict[str, Any]) -> Crash:
         alone=record.get("alone") is True,
         stack=text(record.get("stack")),
         ran=max(0.0, min(ran, _LONGEST)) if isinstance(ran, int | float) else None,
+        step=text(record.get("step")),
     )
 
 

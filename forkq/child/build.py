@@ -132,7 +132,7 @@ class Builder:
         pool = RedisPool(size=self._capsule.job_threads, **_how_to_connect(self._config))
         fetch = self._make_fetch()
         settler = Settler(fetch, pool, on_parked=self._news.set)
-        limits = self._make_limits()
+        limits = self._make_limits(settler)
         runs = SoloRuns(limits.waker)
         manager = self._make_manager(fetch, settler, pool, limits, runs)
         heartbeat = self._make_heartbeat(fetch, settler, manager, limits)
@@ -154,7 +154,7 @@ class Builder:
         fetch.channel.on_writes_lost = self._news.set
         return fetch
 
-    def _make_limits(self) -> TimeLimits:
+    def _make_limits(self, settler: Settler) -> TimeLimits:
         soft, hard = self._capsule.job_timeout, self._capsule.job_hard_timeout
         files = self._assignment.files
         if self._config.development.foreground:
@@ -163,6 +163,7 @@ class Builder:
         table = None if files is None else DeadlineTable(files.deadlines, processors)
         if table is not None:
             self._loop.note_in(table)
+        settler.memory.table = table
         return TimeLimits(self._log, soft, hard, table, self._loop)
 
     def _make_ends(self) -> Ends:

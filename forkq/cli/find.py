@@ -360,7 +360,9 @@ def _plain(crash: dict[str, Any]) -> dict[str, Any]:
     """The fields of a crash record that forkq writes; other programs may have written more."""
     known = ("at", "signal", "exit", "rss", "jobs", "host", "reason", "uptime", "stack", "alone")
     return {
-        key: crash[key] for key in (*known, "ran") if isinstance(crash.get(key), str | int | float)
+        key: crash[key]
+        for key in (*known, "ran", "step")
+        if isinstance(crash.get(key), str | int | float)
     }
 
 
@@ -409,8 +411,9 @@ def _crash(crash: Mapping[str, Any]) -> str:
     code = signal_name(number) if number else f"exit code {crash.get('exit')}"
     peak = f", peak {format_size(rss * 1024)}" if isinstance(rss := crash.get("rss"), int) else ""
     jobs = "alone" if crash.get("alone") else f"with {_jobs_text(crash)} in progress"
-    ran = crash_of(dict(crash)).ran
+    ran, step = crash_of(dict(crash)).ran, crash_of(dict(crash)).step
     after = "" if ran is None else f" after {format_duration(ran)}"
+    after += f' in the step "{step}"' if step else ""
     return f"{when} {crash.get('reason') or code}{after}{peak}, {jobs}, on {crash.get('host')}"
 
 

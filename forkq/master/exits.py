@@ -269,6 +269,7 @@ class Deaths:
             leases=child.running if exiting is None else exiting.leases,
             counted_as=counted_as,
             ran=child.files.run_times(),
+            steps=child.files.steps(),
         )
         self._rescue.add(dead)
         if child.ordered.runs_suspects:
@@ -302,6 +303,7 @@ class Deaths:
             report=dead.report,
             shard=dead.shard,
             ran=child.files.run_times(suspects=True),
+            steps=child.files.steps(suspects=True),
         )
         self._rescue.add(alone)
 

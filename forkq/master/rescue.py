@@ -77,7 +77,7 @@ class DeadChild(msgspec.Struct, frozen=True):
     its jobs have gone back. ``shard``: where they are, if there are shards. ``leases``: how many it
     has at least, as far as the master knows. ``counted_as``: how it has ended, for the totals; ""
     if that is counted elsewhere. ``ran``: for how many seconds the jobs of its leases had run, by
-    sequence number, as far as that is known."""
+    sequence number, as far as that is known; ``steps``: the durable steps that they did."""
 
     identity: str
     queues: tuple[str, ...]
@@ -93,6 +93,7 @@ class DeadChild(msgspec.Struct, frozen=True):
     leases: int = 0
     counted_as: str = ""
     ran: Mapping[int, float] = msgspec.field(default_factory=dict)
+    steps: Mapping[int, str] = msgspec.field(default_factory=dict)
 
 
 class _OpenRescue(msgspec.Struct, eq=False):
@@ -254,6 +255,7 @@ class Rescue:
                 begun=child.begun,
                 crashed=child.crashed,
                 ran=child.ran,
+                steps=child.steps,
             )
             return (yield from recovering)
         if child.errors:

@@ -80,7 +80,8 @@ class DeadlineTable:
 
     The last two thirds of the places never have a deadline: each processor has two of them, and
     notes there which lease it has begun last, its thread, and when. The first two are those of the
-    child's event loop: ``step_cells``, with the thread of the loop in the place of a time.
+    child's event loop: ``step_cells``, with the thread of the loop in the place of a time. Their
+    texts have the durable steps that jobs do now: the sequence of the lease, and the name.
     """
 
     def __init__(self, file: int, processors: int | None) -> None:
@@ -95,12 +96,13 @@ class DeadlineTable:
         self._times = whole[2 * words : 3 * words].cast("d")
         self._texts = whole[3 * words :]
         self._free = deque(range(third - 1))
+        self._steps = deque(range(third, places - 1))
         self.step_cells: StepCells = cast("StepCells", self._sequences[third : third + 2])
         self._loop_thread = self._times[third : third + 1]
         self._begun = slice(third + 2, places - 2, 2)
         self._unused: Iterator[int] = iter(range(third + 2, places - 2, 2))
         if processors is None:
-            self._free = deque([third - 1])
+            self._free, self._steps = deque([third - 1]), deque([places - 1])
             self._begun = slice(places - 2, places, 2)
             self._unused = repeat(places - 2)
         self._told[-1] = _NOTES_BEGINS
@@ -166,6 +168,25 @@ class DeadlineTable:
         if place >= 0:
             self._deadlines[place] = 0.0
             self._free.append(place)
+
+    def note_step(self, sequence: int, name: str) -> int:
+        """Notes that the job of a lease has begun a durable step. Returns its place, -1 if there is
+        none left."""
+        try:
+            place = self._steps.popleft()
+        except IndexError:
+            return -1
+        text = f"{sequence} {name}".encode("utf-8", "replace")[:_LONGEST_TEXT]
+        start = place * _LONGEST_TEXT
+        self._texts[start + 1 : start + _LONGEST_TEXT] = text[1:].ljust(_LONGEST_TEXT - 1, b"\0")
+        self._texts[start] = text[0]  # last: from now on the master reads it
+        return place
+
+    def clear_step(self, place: int) -> None:
+        """Frees the place of a step that is remembered, or has failed."""
+        if place >= 0:
+            self._texts[place * _LONGEST_TEXT] = 0
+            self._steps.append(place)
 
 
 class UnitCells:
@@ -257,6 +278,21 @@ def run_times(file: int, now: float, *, suspects: bool) -> dict[int, float]:
     started = _started_in(file)
     found = started[-1:] if suspects else started[1:-1]
     return {each.sequence: max(0.0, now - each.at) for each in found if each.sequence}
+
+
+def steps_in(file: int, *, suspects: bool) -> dict[int, str]:
+    """The durable step that the job of each lease does, by sequence number; of several one. With
+    ``suspects``, that of the suspect that an ordinary child runs alone."""
+    places, found = _places(file), dict[int, str]()
+    first, last = (places - 1, places) if suspects else (places // 3, places - 1)
+    start = 3 * places * _WORD + first * _LONGEST_TEXT
+    data = os.pread(file, max(0, last - first) * _LONGEST_TEXT, start) if places else b""
+    for at, byte in enumerate(data[::_LONGEST_TEXT]):
+        if byte:
+            text = data[at * _LONGEST_TEXT : (at + 1) * _LONGEST_TEXT].rstrip(b"\0")
+            number, _, name = text.partition(b" ")
+            found[int(number)] = name.decode("utf-8", "replace")
+    return found
 
 
 def _started_in(file: int) -> list[_Begun]:

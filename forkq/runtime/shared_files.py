@@ -116,3 +116,8 @@ class SharedFiles(NamedTuple):
         has begun last. ``suspects``: those of the suspects that an ordinary child runs, instead of
         its own."""
         return deadlines.run_times(self.deadlines, time.monotonic(), suspects=suspects)
+
+    def steps(self, *, suspects: bool = False) -> dict[int, str]:
+        """The durable steps that its jobs do now, by the sequence numbers of their leases.
+        ``suspects``: as for ``run_times``."""
+        return deadlines.steps_in(self.deadlines, suspects=suspects)

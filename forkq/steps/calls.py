@@ -49,15 +49,16 @@ class StepCall:
         steps = steps_here("step")
         if (found := steps.begin(name, "step")) is not None:
             return cast("T", found.value)
-        with inside(steps, name):
-            value = fn(*args, **kwargs)
-        if inspect.isawaitable(value):
-            _close(value)
-            raise ForkqError(
-                f"the function of the step {name!r} is `async def`: make the job one, too, and "
-                "write `await forkq.astep`"
-            )
-        return cast("T", steps.save(name, steps.written(value)))
+        with steps.in_progress(name):
+            with inside(steps, name):
+                value = fn(*args, **kwargs)
+            if inspect.isawaitable(value):
+                _close(value)
+                raise ForkqError(
+                    f"the function of the step {name!r} is `async def`: make the job one, too, and "
+                    "write `await forkq.astep`"
+                )
+            return cast("T", steps.save(name, steps.written(value)))
 
     @property
     def key(self) -> str:
@@ -84,11 +85,12 @@ async def astep(name: str, fn: Callable[..., Any], *args: Any, **kwargs: Any) ->
         await asyncio.to_thread(steps.load)
     if (found := steps.begin(name, "step")) is not None:
         return found.value
-    with inside(steps, name):
-        value = fn(*args, **kwargs)
-        if inspect.isawaitable(value):
-            value = await value
-    return await asyncio.to_thread(steps.save, name, steps.written(value))
+    with steps.in_progress(name):
+        with inside(steps, name):
+            value = fn(*args, **kwargs)
+            if inspect.isawaitable(value):
+                value = await value
+        return await asyncio.to_thread(steps.save, name, steps.written(value))
 
 
 def sleep(name: str, delay: float | timedelta) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
@@ -32,12 +32,13 @@ _EARLY: Final = 0.5
 
 class StepStore(Protocol):
     """Where the steps of a job are remembered. ``load`` returns them, ``save`` whether there was
-    room for the value; each may wait, and may raise what ends the run. ``gain`` has the payload say
-    that there are steps. ``note_unused`` gets a function that returns the names to which the run
-    has not come."""
+    room for the value; each may wait, and may raise what ends the run. ``in_progress`` stands
+    around a step from its begin until it is remembered. ``gain`` has the payload say that there are
+    steps. ``note_unused`` gets a function that returns the names to which the run has not come."""
 
     def load(self) -> dict[str, RememberedStep]: ...
     def note_unused(self, unused: Callable[[], list[str]]) -> None: ...
+    def in_progress(self, name: str) -> AbstractContextManager[None]: ...
     def gain(self) -> None: ...
     def save(self, name: str, remembered: bytes) -> bool: ...
     def wait(self, wait: SignalWait) -> RememberedStep | None: ...
@@ -94,6 +95,10 @@ class StepsOfRun:
                     f'as f"{name}:{{number}}" in a loop'
                 )
             self._used.add(name)
+
+    def in_progress(self, name: str) -> AbstractContextManager[None]:
+        """Around a step until it is remembered: a crash meanwhile is told with its name."""
+        return self._store.in_progress(name)
 
     def sleep(self, name: str, seconds: float) -> None:
         """Returns if the time is over. Else it raises Asleep."""

@@ -70,7 +70,8 @@ class ProcessDeath(msgspec.Struct, frozen=True):
     may be the reason, even if one job only was in progress. ``of_tree``: its master died, too, or
     its host is lost. ``group``: how many ran together, of which any may be the reason; 0 if the
     death says of each that it may be. ``beside``: other jobs ran beside the suspect of a solo
-    child, which an ordinary child was. ``ran``: for how many seconds the job had run."""
+    child, which an ordinary child was. ``ran``: for how many seconds the job had run; ``step``: the
+    durable step that it did."""
 
     signal: int | None = None
     exit: int | None = None
@@ -84,6 +85,7 @@ class ProcessDeath(msgspec.Struct, frozen=True):
     group: int = 0
     beside: bool = False
     ran: float | None = None
+    step: str | None = None
 
     @property
     def text(self) -> str:
@@ -95,6 +97,7 @@ class ProcessDeath(msgspec.Struct, frozen=True):
         """The crash record, as it stands in a payload: docs/wire.md, ``forkq``."""
         fields = {"signal": self.signal, "exit": self.exit, "rss": self.rss, "jobs": self.jobs}
         found = {"reason": self.reason, "uptime": self.uptime, "stack": self.stack}
+        found["step"] = self.step
         found |= {"alone": self.alone, "tree": self.of_tree, "group": self.group}
         known = {key: value for key, value in found.items() if value}
         if self.ran is not None:

@@ -112,6 +112,11 @@ class _Progress(msgspec.Struct):
         self.moved += len(burials)
         self.buried += [move.name for move in burials]
 
+    def result(self, in_progress: list[str], held: list[str], refusal: str) -> Recovered:
+        """What all tries together have done."""
+        damaged = sorted(key.decode("utf-8", "replace") for key in self.damaged)
+        return Recovered(self.moved, self.buried, in_progress, held, refusal, damaged)
+
 
 class Recovery(msgspec.Struct, frozen=True):
     """Gives leases back on one server."""
@@ -143,15 +148,15 @@ class Recovery(msgspec.Struct, frozen=True):
         begun: Collection[int] | None = None,
         crashed: int | None = None,
         ran: Mapping[int, float] = MappingProxyType({}),
+        steps: Mapping[int, str] = MappingProxyType({}),
     ) -> Steps[Recovered]:
         """Puts the owner's jobs back, those that had begun with a crash record. What it had leased
         ahead goes back unchanged: it has a higher sequence number than ``last_begun`` (None: it is
         unknown), or is not among ``begun``, if these are known. A solo child leases nothing ahead;
         a group of suspects that it ran counts against none of them.
-        If known, ``crashed`` is that of the job whose thread crashed; ``ran``: for how many seconds
-        jobs had run, by number. An owner that ``may_return`` is perhaps only cut off from Redis. It
-        finds a note of its lost leases (child/heartbeat/lost_leases.py). After a failure the caller
-        begins anew; the result includes what its earlier tries did."""
+        If known, ``crashed`` is that of the job whose thread crashed; ``ran``, ``steps``: for how
+        many seconds jobs had run, and their durable steps. One that ``may_return`` finds a note of
+        its lost leases. After a failure the caller begins anew; the result has all tries."""
         progress = self._progress.setdefault(identity, _Progress())
         yield from self._look_for_burials(progress)
         listed = yield from self.list_all(queues, identity)
@@ -165,13 +170,13 @@ class Recovery(msgspec.Struct, frozen=True):
         crash = replace(crash, jobs=jobs, alone=alone, group=group)
         progress.deadly |= _deadly_classes(found.values(), crash, crashed)
         others = ISOLATE if solo else REQUEUE
-        moves_of = partial(self._moves, begun=found, of_owner=crash, ran=ran, others=others)
+        seen = partial(_crash_of, crash, ran, steps)
+        moves_of = partial(self._moves, begun=found, crash_of=seen, others=others)
         yield from self._move_each(listed, identity, moves_of, _NOTE_TTL if may_return else 0)
         held, refusal = yield from self._count_deaths(sorted(progress.deadly), identity)
         del self._progress[identity]
         names = [_with_run_time(lease, ran) for lease in found.values()]
-        damaged = sorted(key.decode("utf-8", "replace") for key in progress.damaged)
-        return Recovered(progress.moved, progress.buried, names, held, refusal, damaged)
+        return progress.result(names, held, refusal)
 
     def _count_deaths(self, names: Sequence[str], identity: str) -> Steps[tuple[list[str], str]]:
         """Counts the death for each of the classes. Returns those that are held from now on, and
@@ -233,8 +238,7 @@ class Recovery(msgspec.Struct, frozen=True):
         queues: Sequence[str],
         leases: Sequence[Lease],
         begun: Container[bytes],
-        of_owner: ProcessDeath,
-        ran: Mapping[int, float],
+        crash_of: Callable[[int], ProcessDeath],
         others: str,
     ) -> Steps[list[Move]]:
         """The move of each lease. ``begun``: the names of the leases whose jobs had begun;
@@ -242,7 +246,7 @@ class Recovery(msgspec.Struct, frozen=True):
         moves = []
         for lease in leases:
             queue = queues[lease.queue - 1]
-            crash = replace(of_owner, ran=ran.get(lease.sequence))
+            crash = crash_of(lease.sequence)
             move = spliced(lease, queue, crash) if lease.name in begun else unchanged(lease, others)
             if move is None:
                 payload = yield from self.payload(queues, lease)
@@ -356,6 +360,13 @@ def _begun(
     if known is not None:
         return {lease.name: lease for lease in leases if lease.sequence in known}
     return {lease.name: lease for lease in leases if last is None or lease.sequence <= last}
+
+
+def _crash_of(
+    crash: ProcessDeath, ran: Mapping[int, float], steps: Mapping[int, str], sequence: int
+) -> ProcessDeath:
+    """The death of an owner as the job of that lease has seen it."""
+    return replace(crash, ran=ran.get(sequence), step=steps.get(sequence))
 
 
 def _with_run_time(lease: Lease, ran: Mapping[int, float]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -92,6 +93,10 @@ class RecordedSteps:
     def note_unused(self, unused: Callable[[], list[str]]) -> None:
         """Notes what tells which steps the run has not come to, though the job remembers them."""
         self._run.unused_steps = unused
+
+    def in_progress(self, name: str) -> AbstractContextManager[None]:
+        """Around a step: no process dies in it."""
+        return nullcontext()
 
     def gain(self) -> None:
         """Has the payload say that the job has steps."""

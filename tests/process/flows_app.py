@@ -4,9 +4,10 @@ them. A tree loads a copy of this file as its app.
 The ledger has ``graphs``, by the id of each flow its steps as JSON: of each the steps before it,
 with their ``on_failure``; ``pushed``, the flows whose push Redis has confirmed; ``begun``, those of
 which a step has run. For each flow it has ``ended:BID``, the steps that have come to their end, and
-``ran:BID``, the runs of its steps and callbacks: name and kind of each, after how many failures, by
-which process, and when it had come to its queue. ``unended`` are steps that had not ended when one
-behind them ran, ``wrong`` those that got something else than what these have returned.
+``ran:BID``, the runs of its steps and callbacks: name and kind of each, after how many failures and
+crashes, by which process, and when it had come to its queue. ``unended`` are steps that had not
+ended when one behind them ran, ``wrong`` those that got something else than what these have
+returned.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ import random
 import sys
 import time
 from collections.abc import Mapping
+from typing import Any
 from zlib import crc32
 
 from redis import Redis
 
 import forkq
-from forkq.flows.graph import OnFailure
+from forkq.features.flow.parts import OnFailure
 
 ledger = Redis.from_url(os.environ["FORKQ_TEST_LEDGER"])
 QUEUES = os.environ.get("FORKQ_TEST_QUEUES", "default").split()
@@ -44,7 +46,7 @@ def step(bid: str, name: str, before: list[str], results: object) -> str:
     failures = 1 + int(job.get("retry_count", -1))
     ledger.sadd("begun", bid)
     kind = kind_of(bid, name)
-    ledger.rpush(f"ran:{bid}", f"{name} {kind} {failures} {os.getpid()} {job['enqueued_at']}")
+    note_run(bid, name, kind)
     ended = [each for each in before if ledger.sismember(f"ended:{bid}", each)]
     for missing in {*before} - {*ended}:  # it was cancelled, or this one is early
         ledger.sadd("unended", f"{bid} {missing}")
@@ -62,6 +64,15 @@ def step(bid: str, name: str, before: list[str], results: object) -> str:
     return name
 
 
+def note_run(bid: str, name: str, kind: str) -> None:
+    """Notes a run. A retry, and a job whose process has died while it ran alone, come to the queue
+    by the schedule: then it has another time there."""
+    job = forkq.current_job().payload
+    crashes = len(job.get("forkq", {}).get("crashes", ()))
+    tries = f"{job.get('retry_count', '-')}/{crashes}"
+    ledger.rpush(f"ran:{bid}", f"{name} {kind} {tries} {os.getpid()} {job['enqueued_at']}")
+
+
 def grow(bid: str, name: str) -> None:
     """Adds two steps behind this one: the same in each run."""
     flow, above = forkq.Flow.current(), name
@@ -76,8 +87,7 @@ def grow(bid: str, name: str) -> None:
 @forkq.job(name="Called", on_crash="requeue")
 def called(bid: str, event: str) -> None:
     """Notes who runs this callback, and when it had come to its queue."""
-    came = forkq.current_job().payload["enqueued_at"]
-    ledger.rpush(f"ran:{bid}", f"on_{event} call 0 {os.getpid()} {came}")
+    note_run(bid, f"on_{event}", "call")
 
 
 def graph() -> dict[str, dict[str, OnFailure]]:
@@ -93,9 +103,11 @@ def graph() -> dict[str, dict[str, OnFailure]]:
 def flow_of(steps: Mapping[str, Mapping[str, OnFailure]]) -> forkq.Flow:
     """The flow with these steps, in queues of any shard."""
     flow = forkq.Flow()
-    events = ("success", "finish", "death")
-    calls = {e: called.set(queue=random.choice(QUEUES)).s(flow.bid, e) for e in events}
-    bid, flow = flow.bid, forkq.Flow(**{f"on_{event}": call for event, call in calls.items()})
+    bid, jobs = flow.bid, called.set(queue=random.choice(QUEUES))
+    calls: dict[str, Any] = {
+        f"on_{event}": jobs.s(bid, event) for event in ("success", "finish", "death")
+    }
+    flow = forkq.Flow(**calls)
     flow.bid = bid
     for name, before in steps.items():
         results = [flow.result(one) for one in before]

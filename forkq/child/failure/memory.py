@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...runtime.deadlines import DeadlineTable
 from ...store.pool import RedisPool
 from ..job_run import JobRun
 from .cursors import Cursors
@@ -10,11 +11,13 @@ from .steps import StepMemory
 
 
 class JobMemory:
-    """Gives each run what its job remembers. Shared by all processors of a child."""
+    """Gives each run what its job remembers. Shared by all processors of a child. ``table``: where
+    these note, for the master, which step they do."""
 
     def __init__(self, ends: Ends, pool: RedisPool) -> None:
         self._ends = ends
         self._pool = pool
+        self.table: DeadlineTable | None = None
 
     def cursors(self, run: JobRun) -> Cursors:
         """The cursor of an iterable job."""
@@ -22,4 +25,4 @@ class JobMemory:
 
     def steps(self, run: JobRun) -> StepMemory:
         """The steps of a job that has come to one."""
-        return StepMemory(self._ends, self._pool, run)
+        return StepMemory(self._ends, self._pool, run, self.table)

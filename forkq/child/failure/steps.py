@@ -3,7 +3,8 @@ when it is done."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from time import sleep
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from ...features.steps.parts import (
     read_all,
 )
 from ...process_state import stopping
+from ...runtime.deadlines import DeadlineTable
 from ...store.connection import Call, ConnectionLost, RedisError, ResponseError, refused
 from ...store.outage import growing_pause
 from ...store.pool import RedisPool
@@ -63,7 +65,10 @@ class StepMemory:
     LeaseLost once another process has the job, and IterationStopped if the child is to stop while
     Redis is away."""
 
-    def __init__(self, ends: Ends, pool: RedisPool, run: JobRun) -> None:
+    def __init__(
+        self, ends: Ends, pool: RedisPool, run: JobRun, table: DeadlineTable | None = None
+    ) -> None:
+        self._table = table
         self._ends = ends
         self._pool = pool
         self._run = run
@@ -81,6 +86,16 @@ class StepMemory:
     def note_unused(self, unused: Callable[[], list[str]]) -> None:
         """Notes what tells which steps the run has not come to, though the job remembers them."""
         self._run.unused_steps = unused
+
+    @contextmanager
+    def in_progress(self, name: str) -> Iterator[None]:
+        """Around a step: if the process dies in it, the crash record names the step."""
+        place = -1 if self._table is None else self._table.note_step(self._run.unit.sequence, name)
+        try:
+            yield
+        finally:
+            if self._table is not None:
+                self._table.clear_step(place)
 
     def gain(self) -> None:
         """Has the payload say that the job has steps, so that its end deletes or keeps them."""

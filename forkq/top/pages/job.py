@@ -128,6 +128,7 @@ def _error(job: api.JobEntry) -> Iterator[Text]:
         when = "" if crash.at is None else format_moment(crash.at)
         peak = f", peak {format_size(crash.rss * 1024)}" if crash.rss else ""
         ran = "" if crash.ran is None else f", after {format_duration(crash.ran)}"
+        ran += f" in the step {name(crash.step)}" if crash.step else ""
         yield words(("crash ", BAD), cell(crash.why), f" {when} on {name(crash.host)}{peak}{ran}")
         yield from _lines_of(crash.stack)
 

@@ -16,6 +16,7 @@ from forkq.runtime.deadlines import (
     next_deadline,
     overdue,
     run_times,
+    steps_in,
     units_at_work,
     units_in_progress,
 )
@@ -129,6 +130,30 @@ def test_the_master_reads_for_how_long_each_job_has_run(file: int) -> None:
         place[1][0], place[0][0] = at, sequence
     assert run_times(file, 101.5, suspects=False) == {7: 1.5, 9: 61.0}
     assert run_times(file, 101.5, suspects=True) == {}
+
+
+def test_the_master_reads_which_step_each_job_does(file: int) -> None:
+    """Until it is over; a name is cut at its place, and one too many is not told."""
+    table, suspects = DeadlineTable(file, 1), DeadlineTable(file, None)
+    table.start_cells()[0][0] = 7
+    places = [
+        table.note_step(7, "charge"),
+        table.note_step(9, "é" * 200),
+        table.note_step(11, "x" * 600),
+    ]
+    of_suspect = suspects.note_step(7, "ship")
+    assert suspects.note_step(8, "more") == -1
+    told = {7: "charge", 9: "é" * 200, 11: "x" * 509}
+    assert steps_in(file, suspects=False) == told
+    assert steps_in(file, suspects=True) == {7: "ship"}
+    for place in (*places, -1):
+        table.clear_step(place)
+    suspects.clear_step(of_suspect)
+    assert steps_in(file, suspects=False) == steps_in(file, suspects=True) == {}
+    numbers = [table.note_step(number, "short") for number in range(40)]
+    assert numbers.count(-1) == 3
+    assert steps_in(file, suspects=False) == dict.fromkeys(range(37), "short")
+    assert run_times(file, 1.0, suspects=False).keys() == {7}
 
 
 def test_the_suspect_that_an_ordinary_child_runs_has_places_of_its_own(file: int) -> None:
