@@ -32,7 +32,7 @@ from ..wire.keys import Keys
 from ..wire.marks import KEY, needs_newer
 from ..wire.payload import Payload, loads_head
 from ..wire.times import now
-from .removals import REMOVED, Removal, removal_of
+from .removals import Removal, remove
 from .tracking import tracked
 
 if TYPE_CHECKING:
@@ -233,9 +233,8 @@ class _Pass:
         known = [hit for hit in hits if not needs_newer(hit[1].get(KEY))]
         if not known:
             return 0
-        found = (Removal(raw, job, self._effects(job, field)) for raw, job, field in known)
-        call = removal_of(self._keys, key, place, "cancelled", found)
-        ended = int(self._connection.script(call.script, call.keys, call.arguments).count(REMOVED))
+        found = [Removal(raw, job, self._effects(job, field)) for raw, job, field in known]
+        ended = remove(self._connection, self._keys, key, place, "cancelled", found)
         self.ended += ended
         return ended
 

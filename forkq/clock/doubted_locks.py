@@ -30,7 +30,7 @@ from ..wire.marks import KEY, needs_in
 from ..wire.payload import DEFAULT_QUEUE, loads_head
 from ..wire.printable import shown_name
 from ..wire.times import now
-from .removals import REMOVED, Removal, removal_of
+from .removals import Removal, remove
 from .tracking import tracked
 
 if TYPE_CHECKING:
@@ -165,8 +165,7 @@ class DoubtedLocks:
         key = keys.suspects(queue) if place.among_suspects else keys.queue(queue)
         where = ("list", 0, "", 0, 0, 0, queue if place.among_suspects else "", "")
         one = Removal(place.payload, job, effects(keys, job, "replaced"))
-        call = removal_of(keys, key, where, outcome, [one])
-        return REMOVED in self._connection.script(call.script, call.keys, call.arguments)
+        return remove(self._connection, keys, key, where, outcome, [one]) > 0
 
     def _free(self, doubt: _Doubt) -> None:
         """Frees the lock, and pushes the job that has met it. If a newer push has met it meanwhile,

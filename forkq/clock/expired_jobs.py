@@ -21,7 +21,7 @@ from ..wire.keys import Keys
 from ..wire.payload import Payload, loads_head
 from ..wire.printable import shown_name
 from ..wire.times import now
-from .removals import REMOVED, Removal, removal_of
+from .removals import Removal, remove
 from .tracking import tracked
 
 if TYPE_CHECKING:
@@ -147,9 +147,8 @@ class ExpiredJobs:
         alone = look.queue if source == look.keys[0] else b""
         place = ("list", 0, "", 0, first, last - first + 1, alone, payloads[-1])
         jobs = ((payload, _job_in(payload)) for payload in payloads)
-        found = (Removal(raw, job, effects(self._keys, job, "expired")) for raw, job in jobs)
-        call = removal_of(self._keys, source, place, "expired", found)
-        ended = int(self._connection.script(call.script, call.keys, call.arguments).count(REMOVED))
+        found = [Removal(raw, job, effects(self._keys, job, "expired")) for raw, job in jobs]
+        ended = remove(self._connection, self._keys, source, place, "expired", found)
         if ended < len(payloads):
             look.earliest = 0.0
         return ended

@@ -101,6 +101,21 @@ def open_notes(redis: Redis) -> list[str]:
 # Where it waits
 
 
+def test_the_history_of_a_periodic_job_has_the_end_of_one_that_waited(
+    client: forkq.Client, redis: Redis, leader: CancelledJobs
+) -> None:
+    """The child notes the others. The next tick may come then, whatever its ``overlap``."""
+    redis.sadd("queues", "default")
+    redis.hset("forkq:cron:pending", "nightly", "j1")
+    redis.lpush(QUEUE, payload("j1", forkq={"cron": "nightly", "tick": 1700000000}), payload("j2"))
+    api.cancel_jobs(["j1", "j2"])
+    passes(leader, 1)
+    assert redis.llen(QUEUE) == 0
+    [line] = [json.loads(each) for each in redis.lrange("forkq:cron:runs:nightly", 0, -1)]
+    assert (line["event"], line["jid"]) == ("cancelled", "j1")
+    assert not redis.exists("forkq:cron:pending")
+
+
 @pytest.mark.parametrize("place", [QUEUE, SUSPECTS, "schedule", "retry"])
 def test_a_job_is_removed_where_it_waits(
     client: forkq.Client, redis: Redis, redis_server: Server, place: str

@@ -420,6 +420,21 @@ def test_the_leader_sees_what_its_own_clock_has_put_into_a_queue(
     assert not redis.exists(QUEUE)
 
 
+def test_the_history_of_a_periodic_job_says_that_one_expired_where_it_waited(
+    redis: Redis, looker: ExpiredJobs
+) -> None:
+    job: dict[str, Any] = {"class": "Stale", "args": [1], "queue": "default", "jid": "t1"}
+    job["forkq"] = {"cron": "often", "tick": 1, "needs": {"expires_at": 2}}
+    redis.lpush(QUEUE, json.dumps(job, separators=(",", ":")))
+    redis.zadd("forkq:marked", {"default": 2})
+    looker.load(watch=False)
+    for _ in range(4):  # it begins, looks into both lists, and ends
+        looker.work()
+    [line] = [json.loads(each) for each in redis.lrange("forkq:cron:runs:often", 0, -1)]
+    assert (line["event"], line["jid"]) == ("expired", "t1")
+    assert (ended(redis), redis.llen(QUEUE)) == ({b"Stale|expired": b"1"}, 0)
+
+
 def test_a_table_counts_for_periodic_jobs_too(
     client: forkq.Client, redis: Redis, redis_server: Server
 ) -> None:

@@ -28,7 +28,8 @@ local function expiry(payload)
   return needs and tonumber(expiry_in(needs) or '')
 end
 
--- Of a job that has expired, its class, and whether it has other features, too; nothing of any other.
+-- Of a job that has expired, its class, and whether it has other features, too, or was pushed by a tick, whose history
+-- notes the end; nothing of any other.
 local function class_if_expired(payload)
   local is_json, job = pcall(cjson.decode, payload)
   local marks = is_json and type(job) == 'table' and job.forkq
@@ -36,7 +37,7 @@ local function class_if_expired(payload)
   local moment = type(needs) == 'table' and needs.expires_at
   if type(moment) ~= 'number' or moment > now then return nil end
   local class = type(job.wrapped) == 'string' and job.wrapped or job.class
-  local has_others = next(needs) ~= 'expires_at' or next(needs, 'expires_at') ~= nil
+  local has_others = marks.cron or next(needs) ~= 'expires_at' or next(needs, 'expires_at') ~= nil
   return type(class) == 'string' and class:sub(1, 200) or '(unregistered)', has_others
 end
 
