@@ -386,14 +386,15 @@ class Fates:
         """Raises Violation if two debounced jobs of one lock wait for more pushes, or one without
         its lock."""
         waiting: dict[bytes, str] = {}
-        state = self._store.states[common.store]
-        for jid in self._debounced & look.places.keys():
-            ghost, lock = self._ghost(common, jid), self._locks[jid]
-            if look.places[jid][0] != _SCHEDULE or ghost.begun or ghost.over:
+        for jid, ghost in zip(self._jids, common.ghosts, strict=True):
+            has_place = jid in self._debounced and look.places.get(jid, (b"",))[0] == _SCHEDULE
+            if not has_place or ghost.begun or ghost.over:
                 continue
-            if lock in waiting:
-                raise Violation("debounced", f"Jobs {waiting[lock]} and {jid} wait.")
-            waiting[lock] = jid
+            other = waiting.setdefault(self._locks[jid], jid)
+            if other != jid:
+                raise Violation("debounced", f"Jobs {other} and {jid} wait.")
+        state = self._store.states[common.store]
+        for lock, jid in waiting.items():
             if dict(state.get(lock, ("hash", ()))[1]).get(b"jid") != jid.encode():
                 raise Violation("lock", f"Job {jid} waits without its own.")
 
