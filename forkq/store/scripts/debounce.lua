@@ -12,12 +12,10 @@ local STAMP = '\1' -- where the payload has the moment at which it expires: push
 -- The job has the lock, and its entry is `member`.
 local function hold_debounced(lock, job, member, first, due, latest)
   local lapses = due + LOCKED_FOR
-  local texts = {}
-  for i, moment in ipairs({ first, due, latest, lapses }) do texts[i] = string.format('%.0f', moment) end
   redis.pcall('DEL', lock)
-  redis.pcall('HSET', lock, 'jid', job.jid, 'class', job.class, 'at', texts[1], 'member', member,
-    'due', texts[2], 'latest', texts[3], 'sure', texts[4])
-  redis.pcall('PEXPIRE', lock, string.format('%.0f', lapses - now_in_ms()))
+  redis.pcall('HSET', lock, 'jid', job.jid, 'class', job.class, 'at', in_text(first), 'member', member,
+    'due', in_text(due), 'latest', in_text(latest), 'sure', in_text(lapses))
+  redis.pcall('PEXPIRE', lock, in_text(lapses - now_in_ms()))
 end
 
 -- The score of the member as text; nothing if the set has it not.

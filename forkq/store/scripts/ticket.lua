@@ -55,13 +55,13 @@ end
 
 -- Gives the lock to the job that has an entry, and forgets all else that stands there.
 local function take_ticket(place, job, state, member)
-  local at = string.format('%.0f', now_in_ms())
+  local at, sure = in_text(now_in_ms()), in_text(now_in_ms() + SURE_FOR)
   redis.pcall('DEL', place.lock)
-  redis.pcall('HSET', place.lock, 'jid', job.jid, 'class', job.class, 'queue', job.queue, 'at', at, 'state', state)
+  redis.pcall('HSET', place.lock, 'jid', job.jid, 'class', job.class, 'queue', job.queue, 'at', at, 'state', state,
+    'sure', sure)
   if member then redis.pcall('HSET', place.lock, 'member', member) end
   redis.pcall('ZREM', place.index, place.lock)
-  confirm_ticket(place.lock)
-  hold_ticket(place.lock, job.milliseconds)
+  redis.pcall('PEXPIRE', place.lock, in_text(job.milliseconds))
 end
 
 local function free_ticket(place)
