@@ -77,16 +77,18 @@ class IterableJob(Job):
         coroutine that it returns. Subclasses do not define it."""
         if self._is_async():
             return self._perform_async(*args)
-        self.arguments, self._run = args, IterationRun(self._running)
+        self.arguments, self._run = args, (run := IterationRun(self._running))
         try:
-            with self._run.to_its_end():
-                self._iterate(self._run)
+            with run.to_its_end():
+                self._iterate(run)
         except Cancelled:
             self.on_cancel()
             raise
         finally:
-            self.on_stop()
-        self.on_complete()
+            with run.saved_if_it_fails():
+                self.on_stop()
+        with run.saved_if_it_fails():
+            self.on_complete()
         return None
 
     async def _perform_async(self, *args: Any) -> None:
@@ -101,8 +103,10 @@ class IterableJob(Job):
                 await _finished(self.on_cancel())
             raise
         finally:
-            await _finished(self.on_stop())
-        await _finished(self.on_complete())
+            async with run.async_saved_if_it_fails():
+                await _finished(self.on_stop())
+        async with run.async_saved_if_it_fails():
+            await _finished(self.on_complete())
 
     async def _iterate_async(self, run: IterationRun) -> None:
         found = await _finished(self.build_enumerator(*self.arguments, cursor=run.cursor))

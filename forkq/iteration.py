@@ -86,6 +86,12 @@ class IterationRun:
         and saves how far it has come if it fails."""
         if self._is_cancelled:
             raise Cancelled
+        with self.saved_if_it_fails():
+            yield
+
+    @contextmanager
+    def saved_if_it_fails(self) -> Iterator[None]:
+        """Around code of the app: its work, and the hooks behind that."""
         try:
             yield
         except (IterationStopped, Cancelled):
@@ -100,6 +106,12 @@ class IterationRun:
         """``to_its_end`` for a coroutine."""
         if self._is_cancelled:
             raise Cancelled
+        async with self.async_saved_if_it_fails():
+            yield
+
+    @asynccontextmanager
+    async def async_saved_if_it_fails(self) -> AsyncIterator[None]:
+        """``saved_if_it_fails`` for a coroutine."""
         try:
             yield
         except (IterationStopped, Cancelled):

@@ -33,6 +33,7 @@ ENDS = Keys().totals("ends")
 items: list[Any] = []
 hooks: list[str] = []
 fails_at: list[int] = []
+kinds: dict[str, type[forkq.IterableJob]] = {}
 
 
 @pytest.fixture(autouse=True)
@@ -78,6 +79,8 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> None:
         async def on_stop(self) -> None:  # type: ignore[override]
             await asyncio.sleep(0)
             hooks.append("stop")
+
+    kinds.update(Walk=Walk, AsyncWalk=AsyncWalk)
 
 
 @pytest.fixture
@@ -287,6 +290,29 @@ def test_a_failure_saves_the_cursor_and_the_retry_goes_on_there(
     run(over(redis))
     assert items == [0, 1, 2, 3, 4, 5]
     assert not redis.exists(KEY)
+
+
+@pytest.mark.parametrize("hook", ["on_complete", "on_stop"])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_hook_that_fails_at_the_end_repeats_the_last_item_only(
+    redis: Redis, run: Callable[..., Any], hook: str, is_async: bool
+) -> None:
+    """Also in a run that was too short to be saved."""
+    failures = [1]
+
+    def fail(job: Any) -> None:
+        if failures:
+            failures.pop()
+            raise OSError
+
+    type("Ends", (kinds["AsyncWalk" if is_async else "Walk"],), {hook: fail}, name="Ends")
+    push(redis, 4, name="Ends")
+    run(lambda: redis.exists("retry"))
+    raw = retried(redis)
+    redis.delete("retry")
+    redis.lpush(QUEUE, raw)
+    run(over(redis))
+    assert items == [0, 1, 2, 3, 3]
 
 
 def test_a_job_that_sidekiq_has_begun_goes_on(redis: Redis, run: Callable[..., Any]) -> None:
