@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from redis import Redis
 
 import forkq
 from forkq import default_client, registry
+from forkq.child.failure.ends import Ends
+from forkq.child.failure.retry import Sleeps
+from forkq.child.failure.steps import save_call
 from forkq.features.iterable.parts import KEPT_FOR, Iteration
+from forkq.features.steps import parts as steps
 from forkq.store.connection import RedisConnection
+from forkq.store.dead_set import DeadSetLimits
 from forkq.store.scripts import CURSOR_SAVE, Call
 from forkq.wire.keys import Keys
+from forkq.wire.lease import UnitOfWork, lease
 from forkq.wire.payload import dumps, new_jids
 from tests.support.documents import ROOT
 from tests.support.server import Server
@@ -29,6 +35,7 @@ _BLOCK: Final = re.compile(
     r"(<!-- Made by [^>]*bytes_page[^>]*-->\n)\n(.*?)\n\n(<!-- end -->)", re.S
 )
 _KEYS: Final = Keys()
+_ENDS: Final = Ends("vm:7:0123456789ab", _KEYS, DeadSetLimits(_KEYS))
 
 
 class Kind(NamedTuple):
@@ -53,27 +60,51 @@ def _pushed(times: int = 1, **options: Any) -> Callable[[Server, int], None]:
     return fill
 
 
-def _leased(*, cursor: bool) -> Callable[[Server, int], None]:
-    """Jobs that run, with a cursor or without."""
+# What a job that runs does next: of its unit, its jid and its payload.
+_Next: TypeAlias = Callable[[UnitOfWork, str, dict[str, Any]], Call]
+
+
+def _leased(then: _Next | None = None) -> Callable[[Server, int], None]:
+    """Jobs that run, and may have done something."""
 
     def fill(server: Server, count: int) -> None:
         connection = RedisConnection(server.url)
         connection.connect()
         plain = {"retry": True, "queue": "default", "class": "Resize", "created_at": 1.5e9 + 0.25}
-        leased, marks = _KEYS.inflight("default"), {"v": 2, "needs": {"cursor": 1}}
-        reached = Iteration(1, 123_456, 12.5, items=123_456, place=(123_456, 500_000)).fields()
+        leased = _KEYS.inflight("default")
         for number, jid in enumerate(new_jids(count)):
             job = {**plain, "args": [number], "jid": jid, "enqueued_at": 1.5e9 + 0.25}
-            lease, raw = f"vm:7:0123456789ab/{number}", dumps(job)
-            calls: list[Any] = [("HSET", leased, lease, raw)]
-            if cursor:
-                names = (leased, _KEYS.iteration(jid), _KEYS.marked)
-                saved = (lease, "default", dumps({**job, "forkq": marks}), len(raw), KEPT_FOR)
-                calls.append(Call(CURSOR_SAVE, names, (*saved, *reached)))
+            raw = dumps(job)
+            calls: list[Any] = [("HSET", leased, lease(_ENDS.identity, number), raw)]
+            if then is not None:
+                calls.append(then(UnitOfWork(1, "default", number, raw), jid, job))
             connection.exchange(calls)
         connection.close()
 
     return fill
+
+
+def _cursor(unit: UnitOfWork, jid: str, job: dict[str, Any]) -> Call:
+    names = (_KEYS.inflight("default"), _KEYS.iteration(jid), _KEYS.marked)
+    marked = dumps({**job, "forkq": {"v": 2, "needs": {"cursor": 1}}})
+    saved = (lease(_ENDS.identity, unit.sequence), "default", marked, len(unit.payload), KEPT_FOR)
+    reached = Iteration(1, 123_456, 12.5, items=123_456, place=(123_456, 500_000)).fields()
+    return Call(CURSOR_SAVE, names, (*saved, *reached))
+
+
+def _step(unit: UnitOfWork, jid: str, job: dict[str, Any]) -> Call:
+    marked = dumps({**job, "forkq": {"v": 7, "needs": {"steps": True}}})
+    what = (steps.done(123_456), steps.done_without_value())
+    return save_call(_ENDS, unit, jid, marked, len(unit.payload), "charge", *what)
+
+
+def _wait(unit: UnitOfWork, jid: str, job: dict[str, Any]) -> Call:
+    kept = steps.pause(f"approved:{jid}", 4e9, f"approved:{jid}")
+    marks = {"v": 7, "needs": steps.waiting_for({"steps": True}, kept)}
+    unit.marked = {"class": "Resize", "jid": jid, "queue": "default", "forkq": marks}
+    raw = dumps({**job, "forkq": marks})
+    call: Call = _ENDS.retry(unit, Sleeps(4e9, raw, "Resize", kept, jid)).call()
+    return call
 
 
 def _in_batch(server: Server, count: int) -> None:
@@ -121,7 +152,7 @@ _WAITS, _LATER, _RUNS = (
 KINDS: Final = (
     Kind(_WAITS, _pushed(), _WAITS),
     Kind(_LATER, _pushed(at=4e9), _WAITS),
-    Kind(_RUNS, _leased(cursor=False), _RUNS),
+    Kind(_RUNS, _leased(), _RUNS),
     Kind("`expires_in=600`", _pushed(expires_in=600), _WAITS),
     Kind("`unique_for=3600`", _pushed(unique_for=3600), _WAITS),
     Kind('`on_duplicate="latest"`', _pushed(unique_for=3600, on_duplicate="latest"), _WAITS),
@@ -136,7 +167,9 @@ KINDS: Final = (
     Kind('`throttle="3/minute"`, for a minute', _pushed(throttle="3/minute"), _WAITS),
     Kind("a member of a batch", _in_batch, _WAITS),
     Kind("a step of a flow, until it starts", _in_flow, _WAITS),
-    Kind("an iterable job that has saved its cursor", _leased(cursor=True), _RUNS),
+    Kind("an iterable job that has saved its cursor", _leased(_cursor), _RUNS),
+    Kind("a job that has remembered a step", _leased(_step), _RUNS),
+    Kind("a job that waits for a signal of its own", _leased(_wait), _LATER),
     Kind("cancelled, until it has ended", _cancelled, _WAITS),
 )  # fmt: skip
 
