@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .case import JobsMixin
 from .crash import crash_everywhere
 from .expectation import ANY
+from .frozen_time import FrozenTime, freeze_time
 from .jobs import RecordedJobs
 from .modes import PushRefused, fake, inline, real, recorded, refused
 from .recorded_job import RecordedJob
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ForkqServer",
+    "FrozenTime",
     "JobsMixin",
     "PushRefused",
     "RecordedJob",
@@ -29,6 +31,7 @@ __all__ = [
     "drain",
     "enqueued",
     "fake",
+    "freeze_time",
     "inline",
     "not_enqueued",
     "real",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any, Final
 
 from .. import registry
@@ -84,12 +83,14 @@ class RecordedJobs(Recorder):
         A scheduled job and a retry run in the order of their times, without waiting for them: the
         time that forkq tells (not ``time.time()``) moves on to theirs. ``what``: only the jobs of
         this job class, job function, registered name or queue. ``until``: only what is due until
-        then (seconds from now, a timedelta, epoch seconds or an aware datetime). A job that this
-        process has not defined stays, unless ``what`` names it: another app runs it.
+        then (seconds from now, a timedelta, epoch seconds or an aware datetime); in the block of
+        ``freeze_time`` only what is due. A job that this process has not defined stays, unless
+        ``what`` names it: another app runs it.
 
         With ``check`` it raises AssertionError at the end if a job was given up for its errors.
         """
-        limit = float("inf") if until is None else due(until)
+        limit = now() if times.is_frozen() else float("inf")
+        limit = limit if until is None else due(until)
         runs = self._run_all(_filter(what), limit)
         if check:
             self.check()
@@ -106,7 +107,7 @@ class RecordedJobs(Recorder):
     def perform_one(self, what: object = ANY, *, check: bool = True) -> RecordedJob | None:
         """Runs the next waiting job, once, and returns it; None if none waits. ``what`` and
         ``check`` are those of ``drain``; a job that failed and will be retried is no error."""
-        with within(self), _own_time():
+        with within(self), times.kept():
             job = self._take(_filter(what), float("inf"))
             if job is not None:
                 self._perform_due(job)
@@ -134,7 +135,7 @@ class RecordedJobs(Recorder):
 
     def _run_all(self, fits: Callable[[RecordedJob], bool], until: float) -> int:
         runs = 0
-        with within(self), _own_time(), one_loop():
+        with within(self), times.kept(), one_loop():
             while (job := self._take(fits, until)) is not None:
                 if runs == _ENDLESS:
                     raise AssertionError(_endless(job))
@@ -174,12 +175,3 @@ def _endless(job: RecordedJob) -> str:
         f"drain has run {_ENDLESS:,} jobs, and {job} still waits: if a job pushes itself again, "
         "or snoozes, pass until=, the time that the test is about"
     )
-
-
-@contextmanager
-def _own_time() -> Iterator[None]:
-    """Lets the time of forkq move, and sets it back."""
-    try:
-        yield
-    finally:
-        times.follow_host()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
@@ -59,6 +60,36 @@ def now() -> float:
 def follow(stamp: float, at: float) -> None:
     """Makes ``now`` count on from ``stamp``, the time when ``steady`` was ``at``."""
     _pace.reading = _Reading(stamp, at)
+
+
+class _Standstill:
+    """Stands in the place of a time of ``steady``: none has passed since then."""
+
+    def __rsub__(self, _: float) -> float:
+        return 0.0
+
+
+_STILL: Final[Any] = _Standstill()
+
+
+def freeze(stamp: float) -> None:
+    """Makes ``now`` stay at ``stamp``. For ``forkq.testing``."""
+    _pace.reading = _Reading(stamp, _STILL)
+
+
+def is_frozen() -> bool:
+    """Whether ``now`` stays where it is."""
+    return _pace.reading is not None and _pace.reading.at is _STILL
+
+
+@contextmanager
+def kept() -> Iterator[None]:
+    """Lets a test move the time of ``now``, and sets it back."""
+    before = _pace.reading
+    try:
+        yield
+    finally:
+        _pace.reading = before
 
 
 def follow_host() -> None:

@@ -692,7 +692,8 @@ asyncio.run(main())
             *("forkq.testing.adrain", "forkq.testing.enqueued", "forkq.testing.not_enqueued"),
             *("forkq.testing.RecordedJobs", "forkq.testing.RecordedJob"),
             *("forkq.testing.JobsMixin", "forkq.testing.PushRefused", "forkq.testing.ForkqServer"),
-            "forkq.testing.crash_everywhere",
+            *("forkq.testing.crash_everywhere", "forkq.testing.freeze_time"),
+            "forkq.testing.FrozenTime",
         ),
         """\
 from unittest import TestCase
@@ -717,6 +718,12 @@ async def test_in_a_loop() -> None:
 
 with testing.inline():
     welcome.perform_async(8)  # runs at once
+
+with testing.fake() as jobs, testing.freeze_time() as time:  # a FrozenTime
+    welcome.perform_in(3600, 10)
+    assert jobs.drain() == 0
+    time.move(3600)
+    assert jobs.drain() == 1
 
 with testing.fake(twice=True):
     welcome.perform_async(8)
