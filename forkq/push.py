@@ -415,14 +415,19 @@ def _refuse_await(name: str, caller: FrameType) -> None:
     """Raises InvalidJob if the coroutine ``caller`` awaits the push that it has just called. Python
     itself would refuse the jid, a string, but when the job is pushed already; and who tries again
     then has pushed it twice. An await is an instruction of its own, behind that of the call."""
-    code, following = caller.f_code.co_code, caller.f_lasti + 2
-    while code[following] == 0 and sys.version_info >= (3, 11):  # CACHE: data of the call
-        following += 2
-    if code[following] == opmap["GET_AWAITABLE"]:
+    if does_next(caller, "GET_AWAITABLE"):
         raise InvalidJob(
             f"job {name!r}: a push returns a jid, a string, which takes no `await`; nothing was "
             "pushed: write `await J.aperform_async(...)`, or leave the `await` out"
         )
+
+
+def does_next(caller: FrameType, instruction: str) -> bool:
+    """Whether ``caller`` does this with what the function returns that it calls now."""
+    code, following = caller.f_code.co_code, caller.f_lasti + 2
+    while code[following] == 0 and sys.version_info >= (3, 11):  # CACHE: data of the call
+        following += 2
+    return code[following] == opmap[instruction]
 
 
 def missing(what: str, name: str) -> MissingAttribute | None:

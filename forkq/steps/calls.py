@@ -5,17 +5,37 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import sys
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, Final, ParamSpec, TypeVar, cast, overload
 
 from ..errors import ForkqError, InvalidJob, shown
 from ..features.steps.parts import RememberedStep, Signal, SignalWait, event_of
+from ..push import does_next
 from ..wire.times import LONGEST_SECONDS
 from .run import StepsOfRun, current_key, inside, steps_here
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def _awaited(call: Callable[P, T]) -> Callable[P, T]:
+    """A call for coroutines. It raises ForkqError where nothing awaits it: nothing would be done,
+    and the job would be done all the same."""
+
+    @functools.wraps(call)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> T:
+        if does_next(sys._getframe(1), "POP_TOP"):
+            name = call.__name__
+            other = "wait_for" if name == "await_for" else name[1:]
+            raise ForkqError(
+                f"nothing awaits this forkq.{name}, so it would do nothing: write "
+                f"`await forkq.{name}(...)`, or in a `def` job `forkq.{other}(...)`"
+            )
+        return call(*args, **kwargs)
+
+    return checked
 
 
 def _with_timeout(call: Callable[P, T]) -> Callable[P, T]:
@@ -76,6 +96,7 @@ async def astep(
 ) -> T: ...
 @overload
 async def astep(name: str, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
+@_awaited
 async def astep(name: str, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """``step`` for a coroutine: ``fn`` may be ``async def``. Redis is asked in a thread, so the
     event loop does not wait for it."""
@@ -104,6 +125,7 @@ def sleep(name: str, delay: float | timedelta) -> None:
     steps_here("sleep").sleep(name, _seconds("sleep", delay))
 
 
+@_awaited
 async def asleep(name: str, delay: float | timedelta) -> None:
     """``sleep`` for a coroutine."""
     steps = steps_here("asleep")
@@ -130,6 +152,7 @@ def wait_for(
     return _ended(steps, found, ended)
 
 
+@_awaited
 @_with_timeout
 async def await_for(
     event: str, *, key: str | int | None = None, timeout: float | timedelta, name: str = ""
