@@ -14,7 +14,8 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.testclient import TestClient
 
-from forkq import api
+import forkq
+from forkq import api, middleware, registry
 from forkq.web import WebSettings, create_app
 from forkq.web.worker import THREADS
 from tests.support.shards import NAMES, TwoShards, two_shards
@@ -166,3 +167,18 @@ def test_it_can_be_mounted(shards: TwoShards) -> None:
 def test_without_shards_there_is_no_choice(web: TestClient) -> None:
     assert shown(web.get("/")) == {}
     assert web.get("/shards/default/queues").status_code == 404
+
+
+def test_a_member_leads_to_its_batch_on_another_shard(
+    shards: TwoShards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "_jobs", {})
+    monkeypatch.setattr(middleware, "pushes", middleware.Chain())
+    load = forkq.job(name="Load", queue="mail")(lambda: None)
+    with forkq.Batch("imports") as batch:
+        jid = load.perform_async()
+    with client_of() as web:
+        page = web.get(f"/shards/mail/job?jid={jid}").text
+        link = f'Member 0 of the batch <a href="/batch?bid={batch.bid}">{batch.bid}</a>'
+        assert f"{link} on the shard default." in page
+        assert web.get(f"/batch?bid={batch.bid}").status_code == 200

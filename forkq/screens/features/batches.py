@@ -257,13 +257,16 @@ def batch_of(entry: JobEntry) -> dict[str, Any] | None:
         known["index"] = place.member
     if place.step:
         known["step"] = place.step
+    if place.at:
+        known["shard"] = place.at
     return known | ({"callback": _EVENTS[place.letter]} if place.letter else {})
 
 
 def batch_text(found: dict[str, Any]) -> str:
     """The batch or flow of a job in words. ``found`` is what ``batch_of`` has returned."""
+    of = f"of {shown(found['bid'])}{' on ' + shown(found['shard']) if 'shard' in found else ''}"
     if "callback" in found:
-        return f"{found['callback']} of {shown(found['bid'])}"
+        return f"{found['callback']} {of}"
     if "step" in found:
-        return f"step {shown(found['step'])} of {shown(found['bid'])}"
-    return f"member {found['index']} of {shown(found['bid'])}"
+        return f"step {shown(found['step'])} {of}"
+    return f"member {found['index']} {of}"
