@@ -45,12 +45,22 @@ def short_id(text: str) -> Markup:
     ).format(printable(text), printable(shown))
 
 
+def coded(text: str) -> Markup:
+    """HTML of a sentence: what stands between two backticks is a command."""
+    parts = [
+        Markup("<code>{}</code>").format(part) if at % 2 else Markup.escape(part)
+        for at, part in enumerate(printable(text).split("`"))
+    ]
+    return Markup().join(parts)
+
+
 def memory(kib: float) -> str:
     """The memory of a process in words, from KiB."""
     return format_size(kib * 1024)
 
 
 FILTERS: Final[dict[str, Callable[..., Any]]] = {
+    "coded": coded,
     "count": format_count,
     "duration": format_duration,
     "memory": memory,

@@ -40,6 +40,7 @@ def test_the_command_lists_what_a_job_remembers(
         ship={"at": at + 9, "value": {"parcel": 7}},
         charge={"at": at, "value": "ch_1\x1b[2J"},
         nap={"until": now() + 3600, "at": at + 2},
+        rest={"until": at + 7, "at": at + 6},
         late={"at": at + 3, "timed_out": True},
         approved={"at": at + 4, "signal": {"at": at, "data": {"password": "hunter2"}}},
         large={"at": at + 5, "problem": "its value has 300,002 bytes"},
@@ -48,11 +49,17 @@ def test_the_command_lists_what_a_job_remembers(
     lines = shell.out.splitlines()
     assert [line.split()[:2] for line in lines[1:]] == [
         ["charge", "step"], ["nap", "sleep"], ["late", "wait_for"], ["approved", "wait_for"],
-        ["large", "step"], ["ship", "step"],
+        ["large", "step"], ["rest", "sleep"], ["ship", "step"],
     ]  # fmt: skip
     assert "\x1b" not in shell.out
     assert "hunter2" not in shell.out
-    for said in ("sleeps; is due in", "no signal has come", "300,002", 'returned {"parcel":7}'):
+    for said in (
+        "sleeps; is due in",
+        "slept; was due ",
+        "no signal has come",
+        "300,002",
+        'returned {"parcel":7}',
+    ):
         assert said in shell.out
     assert shell("steps j1 --json") == 0
     [first, *_] = [json.loads(line) for line in shell.out.splitlines()]

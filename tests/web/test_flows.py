@@ -62,6 +62,7 @@ def test_the_page_of_one_says_where_each_step_is_and_why_it_waits(
     assert len(boxes(page)) == page.count('class="edge') - 5 == 12  # 17 lines
     assert page.count('class="edge run"') == 2
     assert "3 steps wait behind picture-3, which is dead" in page
+    assert "1 step died: <code>forkq flows retry shopflow</code> tries those again" in page
     [mail] = [row for row in rows(page) if row.startswith("mail ")]
     assert mail.startswith(
         "mail waits waits for pack held up by picture-3, which is dead stock, pack "
@@ -149,6 +150,8 @@ def test_a_batch_has_its_own_page_and_what_is_gone_none(web: TestClient, redis: 
     assert web.get(f"/batch?bid={flow.bid}").headers["location"] == f"/flow?bid={flow.bid}"
     gone = web.get("/flow?bid=nothing")
     assert (gone.status_code, "There is no such flow." in gone.text) == (404, True)
+    redis.set(KEYS.flow_steps(flow.bid), "of another type")
+    assert "Nothing is known of its steps." in web.get(f"/flow?bid={flow.bid}").text
     redis.delete(KEYS.flow_steps(flow.bid))
     assert "Nothing is known of its steps." in web.get(f"/flow?bid={flow.bid}").text
 
@@ -157,11 +160,11 @@ def test_names_of_redis_are_only_text(web: TestClient, redis: Redis) -> None:
     job, name = job_of("Job"), HOSTILE[:90]
     flow = forkq.Flow(HOSTILE)
     flow.add(name, job.s(1))
-    flow.add("next", job.s(2), after=[name])
+    flow.add("next", job.s(2), after=[name])  # so the sentence about waits has the name
     flow.push()
     end_steps(redis, flow, "dead", name)
     raw = b'{"outcome":"<script>document","class":"<img src=x>","at":"never"}'
-    redis.hset(KEYS.flow_steps(flow.bid), "end:0", raw)
+    redis.hset(KEYS.flow_steps(flow.bid), mapping={"end:0": raw, "of:odd": "<img>"})
     redis.hset(KEYS.batch(flow.bid), "dead:0", HOSTILE)
     for path in ("/flows", f"/flow?bid={flow.bid}", f"/flow?bid={flow.bid}&step=next"):
         page = web.get(path).text

@@ -24,7 +24,7 @@ StepState: TypeAlias = Literal["waits", "started", "done", "dead", "otherwise", 
 _SAID: Final[Mapping[str, OnFailure]] = {letter: how for how, letter in LETTERS.items()}
 _STATES: Final[tuple[StepState, ...]] = ("started", "done", "dead", "otherwise")
 _EDGE: Final = re.compile(r"(\d+)([a-z])")
-_FIELDS_AT_ONCE: Final = 1000  # that one command reads: the server answers others in between
+_AT_ONCE: Final = 1000  # fields of one command: the server answers others in between
 
 
 @dataclass(slots=True)
@@ -76,12 +76,11 @@ class FlowEntry(BatchEntry):
         """Returns the steps of the flow, each behind those that it comes after."""
         server, _ = self._flow()
         keys = server.keys
-        key = keys.flow_steps(self.bid)
-        names, bits, batch = server.ask_leniently(
-            ("HKEYS", key), ("GET", keys.batch_ends(self.bid)), ("HGETALL", keys.batch(self.bid))
-        )
-        fields = _values(server, key, names or ())
-        found = _ordered(_steps(fields, frozenset(names or ()), bits or b"", batch or {}))
+        key, bits = keys.flow_steps(self.bid), keys.batch_ends(self.bid)
+        names = _names(server, key)
+        fields = _fields(server, key, names.values())
+        ends, batch = server.ask_leniently(("GET", bits), ("HGETALL", keys.batch(self.bid)))
+        found = _ordered(_steps(names, fields, ends or b"", batch or {}))
         _note_what_holds(found)
         return found
 
@@ -114,13 +113,29 @@ def flows(where: Server | Iterable[Server] | None = None) -> list[FlowReport]:
     return [report for report in reports(where) if isinstance(report, FlowReport)]
 
 
-def _values(server: Server, key: str, names: Iterable[bytes]) -> dict[bytes, bytes]:
+def _names(server: Server, key: str) -> dict[str, int]:
+    """The names of all steps, and their indices: by calls that are short, however large the flow
+    is."""
+    cursor, found = b"0", dict[str, int]()
+    while True:
+        [reply] = server.ask_leniently(("HSCAN", key, cursor, "MATCH", "of:*", "COUNT", _AT_ONCE))
+        if reply is None:
+            return {}
+        cursor, flat = reply
+        pairs = zip(flat[::2], flat[1::2], strict=True)
+        known = ((name, at) for name, at in pairs if at.isdigit())
+        found.update((name[3:].decode("utf-8", "replace"), int(at)) for name, at in known)
+        if cursor == b"0":
+            return found
+
+
+def _fields(server: Server, key: str, indices: Iterable[int]) -> dict[bytes, bytes]:
     """The fields of flow.lua that say what the steps are, and how they have ended: without the
     payloads of those that wait."""
+    wanted = [b"%b:%d" % (kind, at) for at in indices for kind in (b"wait", b"next", b"end")]
     found = dict[bytes, bytes]()
-    wanted = [name for name in names if name.startswith((b"of:", b"next:", b"end:"))]
-    for at in range(0, len(wanted), _FIELDS_AT_ONCE):
-        page = wanted[at : at + _FIELDS_AT_ONCE]
+    for at in range(0, len(wanted), _AT_ONCE):
+        page = wanted[at : at + _AT_ONCE]
         [values] = server.ask_leniently(("HMGET", key, *page))
         pairs = zip(page, values or (), strict=False)
         found.update((name, value) for name, value in pairs if value is not None)
@@ -128,23 +143,19 @@ def _values(server: Server, key: str, names: Iterable[bytes]) -> dict[bytes, byt
 
 
 def _steps(
+    names: Mapping[str, int],
     fields: Mapping[bytes, bytes],
-    names: frozenset[bytes],
     bits: bytes,
     batch: Mapping[bytes, bytes],
 ) -> list[StepReport]:
-    """The steps that these fields of flow.lua are about, by their indices. ``names``: those of all
-    fields; ``batch``: what the hash of the batch has."""
-    found = {
-        int(value): StepReport(name[3:].decode("utf-8", "replace"), int(value), "started")
-        for name, value in fields.items()
-        if name.startswith(b"of:")
-    }
+    """The steps that these fields of flow.lua are about, by their indices. ``batch``: what the hash
+    of the batch has."""
+    found = {index: StepReport(name, index, "started") for name, index in names.items()}
     for index, step in found.items():
         failing, dead = (batch.get(b"%b:%d" % (kind, index)) for kind in (b"failing", b"dead"))
         step.jid = (failing or dead or b"").decode("utf-8", "replace")
         step.is_retried = failing is not None
-        if b"wait:%d" % index in names:
+        if b"wait:%d" % index in fields:
             step.state = "waits"
         else:
             _note_state(step, bits, fields.get(b"end:%d" % index))

@@ -9,6 +9,7 @@ from ...api.features.steps import JobStep, WaitingJob
 from ...units import format_moment
 from ...wire.payload import encode
 from ...wire.printable import cut, printable
+from ...wire.times import now
 from ..table import Cell, Column, Empty, Moment, Phrase, Sheet
 from ..texts import name as shown
 
@@ -27,10 +28,16 @@ def state_text(step: JobStep) -> str:
     if step.timed_out:
         return "no signal has come"
     if step.until:
-        waits = f"waits for the signal {shown(step.event)}; times out"
-        return f"{waits if step.event else 'sleeps; is due'} {format_moment(step.until)}"
+        return f"{_pause_text(step)} {format_moment(step.until)}"
     value = printable(cut(encode(step.value).decode(), _LONGEST))
     return f"signal: {value}" if step.kind == "wait_for" else f"returned {value}"
+
+
+def _pause_text(step: JobStep) -> str:
+    """Before the moment at which a pause ends."""
+    if step.event:
+        return f"waits for the signal {shown(step.event)}; times out"
+    return "sleeps; is due" if step.until > now() else "slept; was due"
 
 
 def _state(step: JobStep) -> Cell:
