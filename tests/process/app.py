@@ -66,6 +66,14 @@ def gate(path: str) -> None:
     record("end")
 
 
+@forkq.job(name="Waits")
+def waits(key: int) -> None:
+    """Does a step, and ends once its signal has come."""
+    forkq.step("before", record, "step")
+    if forkq.wait_for("go", key=key, timeout=900) is not None:
+        record("end")
+
+
 @forkq.job(name="Spin")
 def spin() -> None:
     """Spins in Python: can be interrupted at any bytecode."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 
 import pytest
 from redis import Redis
 from redis.exceptions import RedisError
 
+import forkq
+from forkq.steps.signals import signal_to
 from tests.process.shared import (
     APP,
     Journal,
@@ -55,12 +57,15 @@ def test_a_failover_is_followed_and_loses_no_job(
     group: SentinelGroup, tree: StartTree, journal: Journal, way: str
 ) -> None:
     """The master is killed, asked to step down, or frozen. Then it comes back, as a master for a
-    moment. Jobs that the new master knows all run; processes follow within 3 s of the promotion."""
+    moment. Jobs that the new master knows all run; processes follow within 3 s of the promotion. A
+    job that waits for a signal gets it from the new master, and does no step again."""
     redis = group.new.client()
-    forkq = tree(f"{group.url}?client_name={TREE}", app=APP, args=ARGS, env=journal.env)
+    running = tree(f"{group.url}?client_name={TREE}", app=APP, args=ARGS, env=journal.env)
     door = journal.path.with_name("open")
     first = push_many(group.url, "Gate", [[str(door)]] * 4)
     journal.wait("begin", first)
+    waits = push(group.url, "Waits", 7)
+    wait_until(lambda: group.old.client().zcard("schedule") == 1, what="the wait for a signal")
     rest = push_many(group.url, "Quick", [[0.02]] * 500)
     group.replicate()
     if way == "kill":
@@ -81,14 +86,18 @@ def test_a_failover_is_followed_and_loses_no_job(
         group.old.resume()
     door.touch()
     late = push(group.url, "Quick", 0.001)
+    with closing(forkq.Client(group.url)) as client:
+        assert signal_to([*client.servers], "go", 7, None, 900, for_one=False)
+    wait_until(lambda: waits in journal.jids("end"), what="the job that has waited")
     wait_settled(redis, deadline=40)
-    assert journal.jids("end") == {*first, *rest, late}
+    assert journal.jids("end") == {*first, *rest, late, waits}
+    assert [line.jid for line in journal.lines("step")] == [waits]
     wait_until(group.demoted, deadline=40, what="the old master's new role")
     assert leased(redis) == []
     wait_until(lambda: counter(redis, "processed") > 0, what="the counts")
-    wait_until(lambda: _told(events(forkq, LOST)) == _told(events(forkq, BACK)), what="an end")
-    assert set(_told(events(forkq, LOST)).values()) == {1}, events(forkq, LOST)
-    assert forkq.stop() == 0
+    wait_until(lambda: _told(events(running, LOST)) == _told(events(running, BACK)), what="an end")
+    assert set(_told(events(running, LOST)).values()) == {1}, events(running, LOST)
+    assert running.stop() == 0
 
 
 def _connections(redis: Redis) -> int:
