@@ -32,9 +32,15 @@ Command = TypeVar("Command", bound=Callback)
 # Where a command's context has the name of the shard that it is about.
 _KEY: Final = "forkq.shard"
 _FINDING: Final = ("config", "environment", "tag", "pidfile", "redis")
-# A push goes to the shard of its queue by itself, a jid or a token is looked for on each, and a
-# shell is about all of them; metrics and screens show them all.
-_ALL: Final = frozenset({"push", "find", "retry", "undo", "shell", "metrics", "web", "top"})
+# The first words of commands that are about all shards: a push goes to that of its queue by itself,
+# a jid, a token, a batch or a flow is looked for on each, a signal is sent to each, and a shell is
+# about all of them; metrics and screens show them all.
+_ALL: Final = frozenset(
+    {
+        *("push", "find", "retry", "cancel", "undo", "result", "steps", "signal"),
+        *("batches", "flows", "shell", "metrics", "web", "top"),
+    }
+)
 # They list, or do to each shard what they do to one.
 _EACH: Final = frozenset(
     {
@@ -86,7 +92,7 @@ def for_shards(callback: Command) -> Command:
         config = load(None, flags, os.environ, Path.cwd())
         if shard is not None:
             config.of_shard(shard)  # raises ConfigError for one that there is not
-        elif not config.shards or _command() in _ALL:
+        elif not config.shards or _command().partition(" ")[0] in _ALL:
             return callback(*args, **given)
         runs = [(shard, given)] if shard is not None else list(_runs(config, given))
         if len(runs) == 1:

@@ -16,7 +16,7 @@ from redis import Redis
 from structlog.testing import CapturingLogger
 
 import forkq
-from forkq import api, default_client, middleware
+from forkq import api, default_client, middleware, registry
 from forkq.cli.main import _run
 from forkq.cli.start import _check_servers
 from forkq.client import Client
@@ -415,6 +415,35 @@ def test_a_job_is_retried_on_its_shard(client: ShardedClient, shell: Shell) -> N
     assert shell(f"retry {jid}") == 0
     assert shell("queues show mail --json") == 0
     assert json.loads(shell.out)["size"] == 1
+
+
+def test_a_batch_a_flow_and_what_has_a_jid_are_looked_for_on_each_shard(
+    client: ShardedClient, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commands that they print, too, need no --shard."""
+    monkeypatch.setattr(registry, "_jobs", {})
+    job_of_mail = forkq.job(name="J", queue="mail", result_ttl=60)(lambda number: None)
+    with forkq.Batch("import", on_finish=job_of_mail.s(0)) as batch:
+        jid = job_of_mail.perform_async(1)
+    flow = forkq.Flow("report", job_of_mail.s(2) | job_of_mail.s(3))
+    flow.push()
+    for command, said in (
+        (f"batches show {batch.bid}", "import"),
+        ("batches list", "import"),
+        (f"batches cancel {batch.bid}", "cancelled"),
+        (f"flows show {flow.bid}", "waits for J"),
+        ("flows list", "report"),
+        (f"flows cancel {flow.bid}", "cancelled"),
+        (f"result {jid}", ""),
+        (f"steps {jid}", ""),
+        (f"cancel {jid}", ""),
+        ("signal approved --key 7", "approved"),
+    ):
+        assert shell(command) in (0, 1)
+        assert said in shell.out + shell.err
+        assert "of which shard" not in shell.err
+    events = [one.ask(("EXISTS", one.keys.event("approved:7"))) for one in client.servers]
+    assert events == [[1], [1]]
 
 
 def test_the_metrics_have_each_shard_as_a_label(
