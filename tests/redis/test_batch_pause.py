@@ -195,7 +195,7 @@ def test_what_is_over_ends_although_its_batch_is_paused(
         connection.connect()
         passes(CancelledJobs(KEYS, connection, RecordedLog()), 1)
     assert (scheduled(redis), ran) == ([], [])
-    with pytest.raises(forkq.ForkqError, match="is cancelled: it has nothing to pause"):
+    with pytest.raises(forkq.ForkqError, match=r"has ended \(cancelled\): nothing to pause"):
         other.pause()
 
 
@@ -243,12 +243,15 @@ def test_the_command_pauses_and_resumes(
     assert "waiting, paused" in shell.out
     assert shell(f"batches show {batch.bid}") == 0
     assert f"its members wait: `forkq batches resume {batch.bid}`" in shell.out
+    jid = scheduled(redis)[0][0]["jid"]
+    assert shell(f"find {jid}") == 0
+    assert f"of {batch.bid}; put off, since {batch.bid} is paused" in shell.out
     assert shell(f"batches resume {batch.bid}") == 0
     assert "2 members that had been put off sent to the queue" in shell.out
     work(redis, redis_server.url)
     assert sorted(ran) == [1, 2]
     assert shell(f"batches pause {batch.bid}") == 1
-    assert "it has nothing to pause" in shell.err
+    assert "has ended (succeeded): nothing to pause" in shell.err
 
 
 def test_each_shard_with_members_knows_the_pause(redis: Redis, redis_server: Server) -> None:

@@ -111,6 +111,12 @@ def test_a_batch_is_paused_and_goes_on(
     assert "/batch/pause" not in html
     assert "waiting, paused" in web.get("/batches").text
     assert batch.report().paused_at > 0
+    raw: Any = redis.rpop("queue:default")
+    job = json.loads(raw)
+    job["forkq"]["paused"] = batch.bid
+    redis.zadd("schedule", {json.dumps(job): 9e9})
+    page = web.get(f"/job?jid={job['jid']}").text
+    assert f'Put off, since <a href="/batch?bid={batch.bid}"' in page
     act(web, "/batch/resume", bid=batch.bid)
     assert "goes on" in web.get(path).text
     assert batch.report().paused_at == 0

@@ -119,7 +119,7 @@ class BatchEntry:
         ForkqError if nothing of it is left to run."""
         server, report = self._found()
         if report.state in (*_ENDED, "cancelled"):
-            raise ForkqError(f"the batch {self.bid} is {report.state}: it has nothing to pause")
+            raise ForkqError(f"the batch {self.bid} has ended ({report.state}): nothing to pause")
         field = (field_of_pause(self.bid), "")
         _on_each(self._with_members(server), lambda one: note_cancelled([one], [field], None))
 

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from ...api import Batch, BatchReport, JobEntry, Server
 from ...features.batch.parts import place_in
 from ...units import format_count, format_duration, format_moment, plural
-from ...wire.marks import KEY, needs_in
+from ...wire.marks import KEY, PAUSED, needs_in
 from ..plans import ActionDone, Plan
 from ..table import (
     BROWSER,
@@ -116,7 +116,7 @@ def told(batch: BatchReport) -> list[str]:
     said = [f"the time of on_{event} came {format_moment(at)}" for event, at in batch.fired.items()]
     if batch.paused_at:
         said.append(
-            f"it is paused since {format_moment(batch.paused_at)}, and its members wait: "
+            f"it was paused {format_moment(batch.paused_at)}, and its members wait: "
             f"`forkq batches resume {batch.bid}`"
         )
     if batch.state == "broken":
@@ -259,14 +259,15 @@ def batch_of(entry: JobEntry) -> dict[str, Any] | None:
         known["step"] = place.step
     if place.at:
         known["shard"] = place.at
+    if entry.location == "scheduled" and (paused := entry.job[KEY].get(PAUSED)):
+        known["paused"] = str(paused)
     return known | ({"callback": _EVENTS[place.letter]} if place.letter else {})
 
 
 def batch_text(found: dict[str, Any]) -> str:
     """The batch or flow of a job in words. ``found`` is what ``batch_of`` has returned."""
     of = f"of {shown(found['bid'])}{' on ' + shown(found['shard']) if 'shard' in found else ''}"
-    if "callback" in found:
-        return f"{found['callback']} {of}"
-    if "step" in found:
-        return f"step {shown(found['step'])} {of}"
-    return f"member {found['index']} {of}"
+    what = found.get("callback") or f"member {found.get('index')}"
+    what = f"step {shown(found['step'])}" if "step" in found else what
+    paused = f"; put off, since {shown(found['paused'])} is paused" if "paused" in found else ""
+    return f"{what} {of}{paused}"
