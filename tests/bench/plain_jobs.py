@@ -4,7 +4,8 @@
 one process, under ``valgrind``: 500 of them, then 1,500. The difference is what 1,000 jobs take,
 their push included in the instructions. A TREE is a checkout of forkq; its own code runs, with this
 Python. ``--few 50`` takes less time, and shows whether the tool works. A busy machine does not
-change instructions, as it changes seconds.
+change instructions, as it changes seconds. ``--kind result`` or ``--kind member`` runs jobs that
+keep what they return, or that are members of a batch.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import re
 import subprocess
 import sys
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -39,22 +41,24 @@ class Cost(NamedTuple):
     bytes_from_redis: float
 
 
-def _run(url: str, count: int) -> None:
+def _run(url: str, count: int, kind: str) -> None:
     """Pushes and runs the jobs in this process, and prints what Redis has counted while they
     ran."""
     is_done, seen = threading.Event(), 0
 
-    @forkq.job(name="Noop")
-    def noop(number: int, word: str) -> None:
+    @forkq.job(name="Noop", result_ttl=60 if kind == "result" else 0)
+    def noop(number: int, word: str) -> int:
         nonlocal seen
         seen += 1
         if seen == count:
             is_done.set()
+        return number
 
     forkq.configure(url)
     ours: Any = pool
     ours._FRESH = math.inf  # valgrind is slow: all connections would be looked at
-    noop.perform_bulk([(number, "word") for number in range(count)])
+    with forkq.Batch() if kind == "member" else nullcontext():
+        noop.perform_bulk([(number, "word") for number in range(count)])
     forkq.Queue("default").limit = 1000  # never reached; each fetch asks it
     before = _counted(url)
     with InProcessChild(url, concurrency=1):
@@ -71,18 +75,19 @@ def _counted(url: str) -> tuple[int, int, int]:
     return commands, stats["total_net_input_bytes"], stats["total_net_output_bytes"]
 
 
-def measured(tree: Path, few: int) -> Cost:
-    """The cost of one job of the forkq in this ``tree``."""
-    first, second = _totals(tree, few), _totals(tree, _TIMES * few)
+def measured(tree: Path, few: int, kind: str) -> Cost:
+    """The cost of one job of this ``kind`` with the forkq in this ``tree``."""
+    first, second = _totals(tree, few, kind), _totals(tree, _TIMES * few, kind)
     more = (_TIMES - 1) * few
     return Cost(*((b - a) / more for a, b in zip(first, second, strict=True)))
 
 
-def _totals(tree: Path, count: int) -> list[int]:
+def _totals(tree: Path, count: int, kind: str) -> list[int]:
     """The figures of a whole process that runs so many jobs, with a server of its own."""
     server = Server(tcp=True).start()
     url = f"redis://127.0.0.1:{server.port}"
-    command = [*_VALGRIND.split(), sys.executable, __file__, str(tree), "--run", url, str(count)]
+    command = [*_VALGRIND.split(), sys.executable, __file__, str(tree), "--kind", kind]
+    command += ["--run", url, str(count)]
     environ = {**os.environ, "PYTHONPATH": str(tree), "PYTHONHASHSEED": "0"}
     try:
         told = subprocess.run(
@@ -102,10 +107,11 @@ def _totals(tree: Path, count: int) -> list[int]:
     return [int(instructions.replace(",", "")), *map(int, told.stdout.split())]
 
 
-def _print(trees: list[Path], few: int) -> None:
+def _print(trees: list[Path], few: int, kind: str) -> None:
     """A line for each tree, and one that compares the last with the first."""
-    costs = [measured(tree, few) for tree in trees]
-    print(f"{'a job':40}" + "".join(f"{name.replace('_', ' '):>18}" for name in Cost._fields))
+    costs = [measured(tree, few, kind) for tree in trees]
+    names = (name.replace("_", " ") for name in Cost._fields)
+    print(f"{f'a {kind} job':40}" + "".join(f"{name:>18}" for name in names))
     for tree, cost in zip(trees, costs, strict=True):
         print(f"{tree.name[:39]:40}" + "".join(f"{each:18,.1f}" for each in cost))
     if len(costs) > 1:
@@ -117,13 +123,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("trees", type=lambda text: Path(text).resolve(), nargs="+", metavar="TREE")
     parser.add_argument("--few", type=int, default=_FEW, help="jobs in the first run")
+    parser.add_argument("--kind", choices=("plain", "result", "member"), default="plain")
     parser.add_argument("--run", nargs=2, metavar=("URL", "COUNT"), help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.run is None:
-        _print(asked.trees, asked.few)
+        _print(asked.trees, asked.few, asked.kind)
     else:
         url, count = asked.run
-        _run(url, int(count))
+        _run(url, int(count), asked.kind)
 
 
 if __name__ == "__main__":
