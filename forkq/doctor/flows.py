@@ -98,7 +98,9 @@ def _waits(server: ExaminedServer) -> tuple[list[_Wait], str]:
             continue
         if event := event_in(needs_in(job.get(KEY))):
             found.append(_Wait(event, str(job.get("jid"))))
-    return found, plural(looked, "scheduled job")
+    [total] = checked(server.connection.pipeline([("ZCARD", server.keys.schedule)]))
+    of = f"{looked:,} of " if looked < total else ""
+    return found, f"{of}{plural(max(looked, total), 'scheduled job')}"
 
 
 def _scheduled(server: ExaminedServer) -> Iterator[bytes]:

@@ -609,6 +609,10 @@ def test_jobs_that_wait_for_signals_too_long_or_in_vain_are_named(
     told = found(redis_server.url, signals)
     assert told.level == "warn"
     assert told.what.endswith("the first has waited for 31 d")
+    redis.zadd("schedule", {f"{number}": 0 for number in range(1000)})
+    told = found(redis_server.url, signals)
+    assert told.what == "looked at 1,000 of 1,004 scheduled jobs: none waits for a signal"
+    redis.zremrangebyscore("schedule", 0, 0)
     redis.delete("forkq:event:approved:7")
     told = found(redis_server.url, signals)
     assert told.what.endswith("no signal wakes 1 of these")

@@ -195,6 +195,17 @@ def test_the_command_shows_a_flow_as_a_tree(
     assert api.entry(steps["fetch"]["jid"]) is not None
 
 
+def test_alike_steps_of_a_large_flow_share_a_line(
+    client: Any, redis: Redis, environment: None, shell: Shell
+) -> None:
+    job = made("job")
+    flow = forkq.Flow("", job.s(1) | forkq.group(*(job.s(n) for n in range(200))) | job.s(2))
+    flow.push()
+    shown = said_by(shell, "flows show", flow.bid).splitlines()[-3:]
+    assert shown == ["job  started", "  job …  200 steps: 200 waits", "    job-202  waits"]
+    assert "--json has each of them" in shell.err
+
+
 def test_the_command_retries_and_cancels(
     client: Any, redis: Redis, redis_server: Server, environment: None, shell: Shell
 ) -> None:

@@ -9,6 +9,7 @@ import click
 from ...api import Flow
 from ...api import flows as all_flows
 from ...screens.features.batches import as_object
+from ...screens.features.flow_shape import folded_lines, shape_of
 from ...screens.features.flows import FLOWS, object_of_step, told, tree
 from ...screens.table import shown_of
 from ..options import ListFirst, WholeNumber, configuration, finds_redis, json_option, searched
@@ -17,6 +18,8 @@ from .batches import tell_sent
 
 # How many flows a table has, unless --limit says another number.
 _ROWS: Final = 50
+# Of a larger flow a tree is no help.
+_IN_TREE: Final = 200
 _bid = click.argument("bid", metavar="FLOW")
 
 
@@ -44,15 +47,22 @@ def list_(limit: int | None, wants_json: bool, **flags: Any) -> int:
 @json_option
 @finds_redis
 def show(bid: str, wants_json: bool, **flags: Any) -> int:
-    """Show the steps of a flow as a tree: how each has ended, and what it waits for."""
+    """Show the steps of a flow as a tree: how each has ended, and what it waits for.
+
+    In a flow of more than 200 steps those that are alike share a line.
+    """
     flow = Flow(bid, searched(configuration(**flags)))
     report, steps = flow.report(), flow.steps()
     if wants_json:
         click.echo(as_json({**as_object(report), "steps": [object_of_step(one) for one in steps]}))
         return 0
     print_values(FLOWS, [report], wants_json=False)
-    for line in (*told(report, steps), *tree(steps)):
+    is_large = len(steps) > _IN_TREE
+    lines = folded_lines(shape_of(steps)) if is_large else tree(steps)
+    for line in (*told(report, steps), *lines):
         echo(line)
+    if is_large:
+        echo("steps that are alike share a line; --json has each of them", err=True)
     return 0
 
 

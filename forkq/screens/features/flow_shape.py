@@ -11,7 +11,9 @@ import msgspec
 
 from ...api import StepReport
 from ...features.flow.parts import OnFailure
-from .flows import rank, state_of
+from ...units import format_count
+from ..texts import name as shown
+from .flows import DEEPEST, rank, state_of
 
 # How many boxes a picture has at most.
 MOST: Final = 60
@@ -44,6 +46,13 @@ class AlikeSteps(msgspec.Struct, frozen=True):
     def state(self) -> str:
         """The state of its only step; of several, the one that a person should hear of first."""
         return next(iter(self.counts))
+
+    @property
+    def said(self) -> str:
+        """The state of its only step, or how many of its steps are in which state."""
+        if len(self.steps) == 1:
+            return "held up" if self.steps[0].held_by else self.state
+        return ", ".join(f"{format_count(count)} {state}" for state, count in self.counts.items())
 
 
 class Edge(NamedTuple):
@@ -80,6 +89,17 @@ def shape_of(steps: Sequence[StepReport]) -> FlowShape:
         AlikeSteps(tuple(each), min(layers[step.name] for step in each)) for each in found.values()
     ]
     return FlowShape(groups, _edges(steps, box))
+
+
+def folded_lines(shape: FlowShape) -> Iterator[str]:
+    """The shape as text: a line for each box, moved to the right by its layer, with how many steps
+    it has in which state."""
+    for group in sorted(shape.groups, key=lambda group: group.layer):
+        counts = ", ".join(
+            f"{format_count(count)} {state}" for state, count in group.counts.items()
+        )
+        said = group.state if len(group.steps) == 1 else f"{len(group.steps):,} steps: {counts}"
+        yield f"{'  ' * min(group.layer, DEEPEST)}{shown(group.title)}  {said}"
 
 
 def stem_of(name: str) -> str:

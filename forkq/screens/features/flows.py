@@ -36,7 +36,7 @@ CANCEL: Final = "cancel flow"
 # Steps side by side that a tree shows one by one; of more it says how many there are.
 _MOST_ALIKE: Final = 12
 _MOST_NAMES: Final = 3  # that a sentence has
-_DEEPEST: Final = 20  # levels by which a line is moved to the right
+DEEPEST: Final = 20  # levels by which a line is moved to the right
 # The states that a person should hear of first.
 FIRST: Final = ("dead", "retried", "started", "waits")
 TONES: Final[dict[str, Tone]] = {"done": "good", "dead": "bad", "retried": "warn", "waits": "quiet"}
@@ -225,7 +225,7 @@ def tree(steps: Sequence[StepReport]) -> Iterator[str]:
         if found is None:
             ahead.pop()
             continue
-        indent = "  " * min(len(ahead) - 1, _DEEPEST)
+        indent = "  " * min(len(ahead) - 1, DEEPEST)
         yield f"{indent}{found if isinstance(found, str) else line(found)}"
         if not isinstance(found, str):
             ahead.append(iter(_shown(below[found.name], below)))

@@ -10,7 +10,6 @@ from typing import Final, NamedTuple, TypeAlias
 from markupsafe import Markup
 
 from ...screens.features.flow_shape import AlikeSteps, Edge, FlowShape
-from ...units import format_count
 from ...wire.printable import cut, printable
 from .layers import Arrangement, Item, arranged
 from .svg import element, joined, tooltip
@@ -133,11 +132,11 @@ def _box(group: AlikeSteps, corner: tuple[float, float], url: str, *, is_chosen:
     x, y = corner
     state, name = group.state, printable(group.title)
     parts = (
-        tooltip(f"{name}: {_said(group)}"),
+        tooltip(f"{name}: {group.said}"),
         element("rect", width=_WIDTH, height=_HEIGHT, rx=8),
         element("text", sign_of(state), class_="sign", x=16, y=27),
         _text(cut(name, 18), 4, "name"),
-        _text(_said(group), 22, "said"),
+        _text(group.said, 22, "said"),
     )
     many = " many" if len(group.steps) > 1 else ""
     kind = f"step {kind_of(state)}{many}{' chosen' if is_chosen else ''}"
@@ -149,11 +148,3 @@ def _text(text: str, top: int, kind: str) -> Markup:
     """A line that ends where the box does."""
     line = element("text", text[:60], x=0, y=14, class_=kind)
     return element("svg", line, x=28, y=top, width=_WIDTH - 32, height=20)
-
-
-def _said(group: AlikeSteps) -> str:
-    """What stands below the name."""
-    if len(group.steps) == 1:
-        step = group.steps[0]
-        return "held up" if step.held_by else group.state
-    return ", ".join(f"{format_count(count)} {state}" for state, count in group.counts.items())
