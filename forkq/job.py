@@ -45,12 +45,20 @@ from .wire.validation import with_options
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from .features.arguments.reader import ArgumentReader
     from .wire.options import JobOptions
 
 
 # What a definition takes beside the options of its pushes.
-_MORE = ("name", "iterable", "typed", "retry_on", "discard_on", "retry_in", "retries_exhausted")
+_MORE = (
+    "name",
+    "iterable",
+    "typed",
+    "version",
+    "retry_on",
+    "discard_on",
+    "retry_in",
+    "retries_exhausted",
+)
 _HOOKS: Final = {
     "retry_in": ("count", "exception", "job"),
     "retries_exhausted": ("job", "exception"),
@@ -83,6 +91,8 @@ Errors: TypeAlias = "type[BaseException] | Sequence[type[BaseException]]"
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Q = ParamSpec("Q")
+S = TypeVar("S")
 
 
 class Job:
@@ -123,6 +133,7 @@ class Job:
     _discard_on: ClassVar[tuple[type[BaseException], ...]] = ()
     _is_iterable: ClassVar[bool] = False
     _typed: ClassVar[bool | None] = None
+    _spec: ClassVar[JobSpec | None] = None
 
     @property
     def job(self) -> CurrentJob:
@@ -163,6 +174,7 @@ class Job:
         retry_on: Errors | None = None,
         discard_on: Errors | None = None,
         typed: bool | None = None,
+        version: int = 1,
         **options: Unpack[JobOptions],
     ) -> None:
         super().__init_subclass__()
@@ -180,8 +192,17 @@ class Job:
         if parameters is None:
             return
         name = name or _full_name(cls)
-        spec = _registered(_spec_of_class(cls, name, parameters), parameters, cls._typed)
-        cls._pusher = Pusher[Any](name, parameters, cls._options, spec.reader)  # type: ignore[attr-defined]
+        spec = _spec_of_class(cls, name, parameters)
+        cls._spec = spec = registry.define(spec, parameters, cls._typed, version)
+        cls._pusher = Pusher[Any](name, parameters, spec.options, spec.reader)  # type: ignore[attr-defined]
+
+    @classmethod
+    def upgrade(cls, version: int) -> Callable[[Callable[Q, S]], Callable[Q, S]]:
+        """Decorator, behind the class: the function takes the arguments of a job of that older
+        ``version``, and returns a list of those of the next one (docs/changing-jobs.md)."""
+        if cls._spec is None:
+            raise MissingAttribute(f"{cls.__qualname__} has no perform(); define it in the class")
+        return registry.upgrade_of(cls._spec, version)
 
     @classmethod
     def _is_async(cls) -> bool:
@@ -225,6 +246,11 @@ class FunctionJob(Pusher[P], Generic[P, R]):
         """Pickled by its name, as the function would be: a process pool may call it."""
         return str(self.__wrapped__.__qualname__)
 
+    def upgrade(self, version: int) -> Callable[[Callable[Q, S]], Callable[Q, S]]:
+        """Decorator: the function takes the arguments of a job of that older ``version``, and
+        returns a list of those of the next one (docs/changing-jobs.md)."""
+        return registry.upgrade_of(self.spec, version)
+
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Calls the function here and now."""
         return self.__wrapped__(*args, **kwargs)
@@ -247,6 +273,7 @@ def job(
     discard_on: Errors = (),
     iterable: bool = False,
     typed: bool | None = None,
+    version: int = 1,
     **options: Unpack[JobOptions],
 ) -> Callable[[Callable[P, R]], FunctionJob[P, R]]: ...
 
@@ -262,15 +289,15 @@ def job(
     discard_on: Errors = (),
     iterable: bool = False,
     typed: bool | None = None,
+    version: int = 1,
     **options: Unpack[JobOptions],
 ) -> Any:
     """Decorator, with or without options: makes a function a job, registered as ``name`` (default:
     module.qualname). A job class takes the same, and ``set`` takes the options for one push.
 
     ``retry_on`` are the only errors after which the job is tried again; any other buries it at
-    once. ``discard_on`` are errors that drop it. Each is an exception class or several.
-    ``iterable``: a generator that yields its cursor (docs/iterable.md). ``typed``: the types of the
-    parameters count (docs/typed-arguments.md); by default as ``typed_args`` says.
+    once. ``discard_on`` are errors that drop it. Each is an exception class or several. More:
+    docs/iterable.md (``iterable``), typed-arguments.md (``typed``), changing-jobs.md (``version``).
     """
     for what, hook in (("retry_in", retry_in), ("retries_exhausted", retries_exhausted)):
         if hook is not None:
@@ -287,7 +314,7 @@ def job(
             discard_on=_errors("discard_on", discard_on, function),
         )
         _refuse_both(spec.retry_on, spec.discard_on, function)
-        spec = _registered(spec, parameters, typed)
+        spec = registry.define(spec, parameters, typed, version)
         return FunctionJob(function, spec, parameters)
 
     return register if function is None else register(function)
@@ -331,22 +358,6 @@ def _spec_of_function(
         place=place_of_function(function),
         is_async=registry.lazy_kind(function) in (ASYNC, ASYNC_GENERATOR),
     )
-
-
-def _registered(spec: JobSpec, parameters: Parameters, typed: bool | None) -> JobSpec:
-    """Registers a job. Returns its spec, which has a reader if the job is ``typed``."""
-    if typed not in (None, True, False):
-        raise InvalidJob(f"{spec.where}: `typed` is {shown(typed)}; pass True or False")
-
-    def make() -> ArgumentReader:
-        from .features.arguments.reader import ArgumentReader  # noqa: PLC0415 - few jobs are typed
-
-        return ArgumentReader(spec.name, parameters, has_result=not spec.is_iterable)
-
-    if typed:
-        spec = registry.typed(spec, make())
-    registry.add(spec, make if typed is None else None)
-    return spec
 
 
 def _spec_of_class(cls: type[Job], name: str, parameters: Parameters) -> JobSpec:

@@ -122,7 +122,7 @@ OPTIONS_ELSEWHERE: Final[Mapping[str, str]] = {
 
 
 # What a definition alone can have.
-_OF_DEFINITION: Final = ("typed", "iterable")
+_OF_DEFINITION: Final = ("typed", "iterable", "version")
 
 
 class Performs(Protocol[P]):

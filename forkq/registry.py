@@ -15,9 +15,12 @@ import msgspec
 
 from .errors import ForkqError, InvalidJob, InvalidSchedule, UnknownJob, nearest, shown
 from .values import replace
+from .wire.payload import KEY
 
 if TYPE_CHECKING:
     from .features.arguments.reader import ArgumentReader
+    from .features.version.parts import Upgrades
+    from .wire.positions import Parameters
 
 Event: TypeAlias = Literal["startup", "quiet", "shutdown", "exit", "fork", "leader"]
 EventHandler: TypeAlias = "Callable[[], Any]"
@@ -71,7 +74,8 @@ class JobSpec(msgspec.Struct, frozen=True):
     ``defaults`` are ``arity``, ``names`` and ``defaults`` of its ``Parameters``; ``is_async``: the
     function is ``async def``, so a call of it returns a coroutine; ``is_iterable``: it does its
     work item by item, and goes on from its cursor; ``reader`` makes its arguments of those in a
-    payload, if the types of its parameters count."""
+    payload, if the types of its parameters count; ``upgrades`` makes them of those of an older
+    version, if it has versions."""
 
     name: str
     make: Callable[[Any], Callable[..., Any]]
@@ -89,6 +93,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     is_async: bool = False
     is_iterable: bool = False
     reader: ArgumentReader | None = None
+    upgrades: Upgrades | None = None
 
     @property
     def where_defined(self) -> str:
@@ -148,6 +153,46 @@ Handler = TypeVar("Handler", bound=Callable[..., Any])
 Result = TypeVar("Result")
 
 
+def define(spec: JobSpec, parameters: Parameters, typed: bool | None, version: int) -> JobSpec:
+    """Registers a job. Returns its spec, which has a reader if the job is ``typed``, and upgrades
+    if it is not of the first ``version``."""
+    if typed not in (None, True, False):
+        raise InvalidJob(f"{spec.where}: `typed` is {shown(typed)}; pass True or False")
+
+    def make() -> ArgumentReader:
+        from .features.arguments.reader import ArgumentReader  # noqa: PLC0415 - few jobs are typed
+
+        return ArgumentReader(spec.name, parameters, has_result=not spec.is_iterable)
+
+    if version != 1:
+        spec = _versioned(spec, version)
+    if typed:
+        spec = as_typed(spec, make())
+    add(spec, make if typed is None else None)
+    return spec
+
+
+def _versioned(spec: JobSpec, version: int) -> JobSpec:
+    """Makes a job of that version of ``spec``. Raises InvalidJob for what is no version."""
+    from .features.version.parts import NEED, Upgrades, is_version  # noqa: PLC0415 - few have them
+    from .wire.marks import with_needs  # noqa: PLC0415
+
+    if not is_version(version):
+        raise InvalidJob(f"{spec.where}: `version` is {shown(version)}; pass a whole number from 1")
+    marks = with_needs(spec.options.get(KEY), {NEED: version})
+    return replace(
+        spec, options={**spec.options, KEY: marks}, upgrades=Upgrades(spec.name, version)
+    )
+
+
+def upgrade_of(spec: JobSpec, version: int) -> Callable[[Handler], Handler]:
+    """Decorator that registers how a job of ``version`` becomes one of the next. Raises InvalidJob
+    for a job without versions, and for one that is not an older one."""
+    if spec.upgrades is None:
+        raise InvalidJob(f"job {spec.name!r} has no older version: write version=2 in its head")
+    return spec.upgrades.add(version)
+
+
 def add(spec: JobSpec, reader_of: MakeReader | None = None) -> None:
     """Registers ``spec``. Two different definitions under one name are an error: the order of
     imports must not decide which one runs. A reloaded module replaces its own definition.
@@ -163,7 +208,7 @@ def add(spec: JobSpec, reader_of: MakeReader | None = None) -> None:
         _makers.pop(spec.name, None)
     else:
         _makers[spec.name] = reader_of
-        spec = typed(spec, reader_of()) if types_all else spec
+        spec = as_typed(spec, reader_of()) if types_all else spec
     _jobs[spec.name] = spec
     if "timeout" in spec.options or "hard_timeout" in spec.options:
         with_time_limit.add(spec.name)
@@ -171,7 +216,7 @@ def add(spec: JobSpec, reader_of: MakeReader | None = None) -> None:
         with_time_limit.discard(spec.name)
 
 
-def typed(spec: JobSpec, reader: ArgumentReader) -> JobSpec:
+def as_typed(spec: JobSpec, reader: ArgumentReader) -> JobSpec:
     """Makes a typed job of ``spec``."""
     return replace(spec, reader=reader, defaults=reader.plain(spec.defaults))
 
@@ -186,7 +231,7 @@ def type_all(*, on: bool) -> None:
     types_all = on
     for name, reader_of in _makers.items():
         known = _jobs[name]
-        _jobs[name] = typed(known, reader_of()) if on else replace(known, reader=None)
+        _jobs[name] = as_typed(known, reader_of()) if on else replace(known, reader=None)
 
 
 def reader_of(name: str) -> ArgumentReader | None:

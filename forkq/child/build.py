@@ -286,7 +286,7 @@ class Builder:
         tell = TellRanTwice(lost_leases.tell, self._log)
         flush = FlushStats(StatsFlusher(self._identity, self._keys, self._log))
         publish = PublishCron(self._make_publisher().publish, self._log)
-        parameters = PublishParameters(self._keys, self._log)
+        parameters = PublishParameters(self._keys, self._identity, self._log)
         return [
             MeasureServerTime(),
             WriteRecord(record, round_trip, after_gap=(find, flush, publish, parameters)),

@@ -21,7 +21,7 @@ from ..runtime.log import LogOnce
 from ..runtime.log_console import SENTENCE
 from ..units import format_duration
 from ..wire.lease import UnitOfWork
-from ..wire.marks import needs_newer
+from ..wire.marks import is_paused, needs_newer
 from ..wire.payload import Payload, loads
 from ..wire.printable import class_name, message, shown_name, with_message
 from ..wire.times import now, seconds
@@ -40,6 +40,10 @@ _INTERRUPTED: Final = "interrupted by the stop; goes back to the head of its que
 _LOST: Final = "interrupted, since another host has the job"
 _NEEDS_NEWER: Final = (
     "the job needs a newer forkq; it waits in the schedule, and a child that can run it gets it"
+)
+_NEEDS_NEWER_CODE: Final = (
+    "the job needs newer code than this child has; it waits in the schedule, and a child that has "
+    "it gets it"
 )
 _LONGEST_ERROR: Final = 1000
 _UNUSED_STEPS: Final = (
@@ -72,6 +76,8 @@ class JobLog(JobObserver):
         """Logs one line for all jobs that a newer forkq must run: there may be many, and they come
         again. Who has paused a batch knows it."""
         if not needs_newer(run.marks):
+            if not is_paused(run.marks):
+                self._log_once.warning(run.shown_class, _NEEDS_NEWER_CODE, **_values(run))
             return
         version = run.marks.get("v") if type(run.marks) is dict else None
         self._log_once.warning("newer", _NEEDS_NEWER, **_values(run), v=version)

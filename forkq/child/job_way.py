@@ -22,12 +22,12 @@ from ..errors import (
     ConfigError,
     Dead,
     Discard,
-    InvalidJob,
     IterationStopped,
     LeaseLost,
     MalformedPayload,
     Snooze,
     SnoozedTooLong,
+    UnknownJob,
     Unsettled,
     cancelled_in,
     caused_by_shutdown,
@@ -52,8 +52,9 @@ from ..wire.marks import (
     needs_sole,
     ran_until_failure,
 )
-from ..wire.payload import Payload, json_kind, loads
+from ..wire.payload import Payload, loads
 from ..wire.times import now
+from .code_of_job import arguments_of, newer_code
 from .failure.cursors import Cursors
 from .failure.retry import (
     AddProblem,
@@ -67,8 +68,8 @@ from .failure.retry import (
     go_on,
     obey,
     postpone,
-    postponed_too_long,
     put_off,
+    waits_for_code,
 )
 from .failure.settle import (
     EndsUnrun,
@@ -208,8 +209,8 @@ class JobWay:
 
     def _verdict(self, run: JobRun, job: Payload) -> BaseException | None:
         """Why the job is not to be performed here, by its marks or its class; None if it is."""
-        if needs_newer(run.marks):
-            return postponed_too_long(run.marks) or NeedsNewer()
+        if (newer := newer_code(run.marks, job)) is not None:
+            return newer
         if self._limits.cancelled and field_in(self._limits.cancelled, job):
             return EndsUnrun("cancelled")
         error, needs = failure_in(run.marks), needs_in(run.marks)
@@ -311,8 +312,15 @@ class JobWay:
             self._go_on(run, error)
         elif isinstance(error, Snooze | Discard | Asleep | Cancelled):
             self._obey(run, error)
+        elif isinstance(error, UnknownJob) and self._is_elsewhere(run):
+            self._put_elsewhere(run, NeedsNewer())
         else:
             self._fail(run, error)
+
+    def _is_elsewhere(self, run: JobRun) -> bool:
+        """Whether another process has the job that is not known here: during a deploy it waits for
+        that one, for a day at most."""
+        return waits_for_code(run.marks) and self._settler.elsewhere.has(run.shown_class)
 
     def _fail(self, run: JobRun, error: BaseException) -> None:
         decision = decide(run.unit, run.performing, error, run.add_problem)
@@ -441,19 +449,6 @@ class JobWay:
                 registry.call_hook(handler, decision.job, error)
             except BaseException as bad:  # noqa: BLE001 - the app's own code, SystemExit too
                 self._log_problem(bad, "a death handler failed")
-
-
-def arguments_of(spec: JobSpec, job: Payload) -> list[Any]:
-    """The job's arguments. Raises InvalidJob if ``perform`` does not take them."""
-    args = job.get("args")
-    if args is None:
-        return []
-    if type(args) is not list:
-        raise InvalidJob(f"`args` is {json_kind(args)}, not an array")
-    fewest, most = spec.arity
-    if not fewest <= len(args) <= most:
-        raise InvalidJob(f"{spec.name} takes {spec.takes}, the payload has {len(args)}")
-    return args if spec.reader is None else spec.reader.read(args)
 
 
 def _until(decision: Decision) -> Until:

@@ -21,6 +21,7 @@ from ..registry import JobSpec
 from ..wire.lease import UnitOfWork
 from ..wire.printable import keep_texts
 from ..wire.times import now
+from .code_of_job import arguments_of
 from .event_loop import Loop
 from .failure.retry import AddProblem
 from .failure.settle import Settler
@@ -29,7 +30,7 @@ from .heartbeat.stats import Tally
 from .interrupt import RAISED, InterruptRegion
 from .job_run import JobRun
 from .job_task import JobTask
-from .job_way import JobWay, Role, arguments_of
+from .job_way import JobWay, Role
 from .observers import JobObserver
 from .time_limits import TimeLimits
 

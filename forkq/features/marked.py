@@ -32,6 +32,7 @@ from .unique import parts as unique
 from .unique.debounce import Debounce
 from .unique.parts import Definition, Digest, Lock, Unique
 from .unique.tickets import Marked
+from .version import parts as versions
 from .ways import BY_NAME
 
 # The end of a job that is neither done nor failed: its outcome in logs and statistics.
@@ -42,7 +43,7 @@ MOST: Final = 2048
 # What marks a payload, and in how many of its last bytes scripts look for that.
 _MARK: Final = b'"needs":{'
 _TAIL: Final = 8192
-_MOVABLE: Final = frozenset((expire.EXPIRES_AT,))
+_MOVABLE: Final = frozenset((expire.EXPIRES_AT, versions.NEED))
 # The lowest version of forkq's payloads that knows each need.
 _VERSIONS: Final = {
     expire.EXPIRES_AT: 1,
@@ -53,6 +54,7 @@ _VERSIONS: Final = {
     steps.STEPS: steps.VERSION,
     steps.WAITS: steps.VERSION,
     batches.FLOW: flows.VERSION,
+    versions.NEED: versions.VERSION,
 }
 _OF_TICKETS: Final = 3  # of jobs of which at most one waits in its queue
 

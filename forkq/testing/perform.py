@@ -132,6 +132,7 @@ class _Ends:
     recorder at once, so nothing is waited for."""
 
     def __init__(self, jobs: Recorder) -> None:
+        self.elsewhere = _NoOtherJobs()
         self._jobs = jobs
 
     def done(self, unit: UnitOfWork) -> float:
@@ -189,6 +190,14 @@ class _Ends:
         """Records the job as one that the dead set would have."""
         self._jobs.leave(unit.marked, "dead")
         self._jobs.dead.append(RecordedJob.of(decision.payload))
+
+
+class _NoOtherJobs:
+    """What a test has instead of JobsElsewhere."""
+
+    def has(self, name: object) -> bool:
+        """Says that no other process has a job."""
+        return False
 
 
 class _Cursors:

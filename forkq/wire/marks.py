@@ -26,7 +26,7 @@ SNOOZED: Final = "snoozed"
 PAUSED: Final = "paused"
 NEEDS: Final = "needs"
 # What this forkq can run. It rises with each feature that an older child must not run without.
-VERSION: Final = 8
+VERSION: Final = 9
 # Seconds for which a crash counts, and for which a job waits for a process that knows its version.
 COUNTED_FOR: Final = 72 * 3600.0
 POSTPONED_FOR: Final = 24 * 3600.0
@@ -85,6 +85,11 @@ def with_gained(job: Payload, need: str, value: object, version: int) -> Payload
     marks["v"] = max(version, known if type(known) is int else 0)
     job[KEY] = job.pop(KEY)  # scripts look for it at the end
     return job
+
+
+def is_paused(marks: object) -> bool:
+    """Whether the pause of its batch has put the job off."""
+    return type(marks) is dict and PAUSED in marks
 
 
 def postponed_in(marks: object) -> float | None:

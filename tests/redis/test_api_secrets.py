@@ -83,7 +83,7 @@ def test_deep_arguments_are_masked_alone(redis: Redis) -> None:
 @pytest.fixture
 def elsewhere(redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """A child of the app has booted; this process knows no job of it."""
-    task = PublishParameters(Keys(), RecordedLog())
+    task = PublishParameters(Keys(), "vm:1:0123456789ab", RecordedLog())
     with closing(RedisConnection(redis_server.url, timeout=20)) as connection:
         connection.connect()
         task.attend(connection, Snapshot([], Totals(), quiet=False))

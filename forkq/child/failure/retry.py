@@ -246,10 +246,16 @@ def put_off(unit: UnitOfWork, pause: BatchPause) -> PutOff:
     return PutOff(at + pause.lasts(at) * random.uniform(*_EARLIER), payload)
 
 
+def waits_for_code(noted: Any) -> bool:
+    """Whether a job with these marks may wait on for a process with newer code: it was not put back
+    for that, or not yet for a day."""
+    since = marks.postponed_in(noted)
+    return since is None or since > now() - marks.POSTPONED_FOR
+
+
 def postponed_too_long(noted: Any) -> UnknownVersion | None:
     """The error of a job with these marks that was postponed for a day; None before that."""
-    since = marks.postponed_in(noted)
-    if since is None or since > now() - marks.POSTPONED_FOR:
+    if waits_for_code(noted):
         return None
     return UnknownVersion(
         f"it needs version {shown(noted['v'])} of forkq's payloads; no process that fetched it in "

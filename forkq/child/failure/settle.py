@@ -31,6 +31,7 @@ from ...wire.marks import KEY, needs_in
 from ...wire.payload import LARGEST, Payload
 from ...wire.times import now, seconds
 from ..fetch_turn import FetchParts
+from .elsewhere import JobsElsewhere
 from .ends import Ending, Outcome
 from .memory import JobMemory
 from .retry import Bury, End, GoOn, Retry
@@ -96,12 +97,14 @@ class Settler:
     """Shared by all processors: ends a job elsewhere. What Redis refuses is parked: its lease
     stays, and it is told again later. ``on_parked`` is called then: the heartbeat calls
     ``again_in_time`` from then on. ``memory``: what these jobs remember.
+    ``elsewhere``: which jobs other processes have.
 
     A call returns once Redis has the end: what the processor does next must come after. Before that
     if ``until`` says so: once the end is sent, or waits for the next exchange."""
 
     def __init__(self, fetch: FetchParts, pool: RedisPool, on_parked: Callable[[], None]) -> None:
         self.memory = JobMemory(fetch.ends, pool)
+        self.elsewhere = JobsElsewhere(fetch.ends.keys, pool)
         self._ends = fetch.ends
         self._fetcher = fetch.fetcher
         self._leases = fetch.leases

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import msgspec
+
 from ... import registry
 from ...features.effects import packed
 from ...features.marked import while_running
@@ -16,8 +18,9 @@ from ...store.connection import ConnectionLost, RedisConnection
 from ...store.scripts import EFFECTS_ALONE
 from ...store.server_time import ServerTime
 from ...wire.keys import Keys
-from ...wire.lease import UnitOfWork
+from ...wire.lease import RECORD_TTL, UnitOfWork
 from ...wire.parameters import JobParameters
+from ..failure.elsewhere import JOBS
 from .record import Record
 from .round_trip import RoundTrip
 from .stats import Totals
@@ -268,11 +271,14 @@ class PublishCron(OptionalTask):
 
 class PublishParameters(OptionalTask):
     """Publishes the names of the parameters of the app's jobs, once: so that a process without the
-    app knows which arguments are secret. A quiet child does not, as with periodic jobs."""
+    app knows which arguments are secret. And, in the record of this child, which jobs it has: so
+    that other code than this leaves its jobs to it. A quiet child does not, as with periodic jobs.
+    """
 
-    def __init__(self, keys: Keys, log: FilteringBoundLogger) -> None:
+    def __init__(self, keys: Keys, identity: str, log: FilteringBoundLogger) -> None:
         super().__init__("names of parameters not published, so commands may show secrets", log)
         self._key = keys.parameters
+        self._record = keys.process(identity)
 
     def is_due(self, now: Snapshot) -> bool:
         return not now.quiet and super().is_due(now)
@@ -284,4 +290,8 @@ class PublishParameters(OptionalTask):
             pairs += name, JobParameters(job.parameters, job.is_secret).encode()
         if pairs:
             connection.call("HSET", self._key, *pairs)
+            jobs = msgspec.json.encode(registry.names())
+            connection.pipeline(
+                [("HSET", self._record, JOBS, jobs), ("EXPIRE", self._record, RECORD_TTL)]
+            )
         return _NEVER

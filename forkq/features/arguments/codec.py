@@ -60,12 +60,7 @@ class Codec:
 
     def __init__(self, fields: Sequence[Field]) -> None:
         found = [_checked(each) for each in fields]
-        # A set has no order: without one, each process would write it in another way.
-        has_sets = any(isinstance(one, _SETS) for one in _nodes_of(found))
-        order: Literal["deterministic"] | None = "deterministic" if has_sets else None
-        self._encode = msgspec.json.Encoder(enc_hook=_written, order=order).encode
-        if has_sets and any(map(_has_other_keys, _nodes_of(found))):
-            raise TypeError("a set is beside a dict whose keys are no text: make them text")
+        self._encode = msgspec.json.Encoder(enc_hook=_written, order=_order_of(found)).encode
         self._names = [each.name for each in fields if not each.takes_rest]
         self._types = [each.type for each in fields]
         shape = [(f"f{at}", one.type, None) for at, one in enumerate(fields) if not one.takes_rest]
@@ -283,6 +278,16 @@ def _checked(field: Field) -> inspect.Type:
 def _is_known(kind: Any) -> bool:
     is_class = isinstance(kind, type)
     return is_class and (issubclass(kind, PurePath) or hasattr(kind, "model_validate_json"))
+
+
+def _order_of(infos: Sequence[inspect.Type]) -> Literal["deterministic"] | None:
+    """How values of these types are ordered. A set has no order: each process would write it in
+    another way. Raises TypeError for a set beside keys that msgspec does not order."""
+    if not any(isinstance(one, _SETS) for one in _nodes_of(infos)):
+        return None
+    if any(map(_has_other_keys, _nodes_of(infos))):
+        raise TypeError("a set is beside a dict whose keys are no text: make them text")
+    return "deterministic"
 
 
 def _has_other_keys(info: inspect.Type) -> bool:

@@ -42,10 +42,6 @@ class ArgumentReader:
         with suppress(NameError):  # the class stands below the job, or is for checkers alone
             self._known = self._made()
 
-    def check(self) -> None:
-        """Raises InvalidJob if a type is unknown: the app is loaded, and no line defines it."""
-        self._codecs()
-
     def written(self, args: list[Any]) -> list[Any]:
         """The arguments of a push, as the payload has them. Raises InvalidJob for one that is not
         of its type."""
