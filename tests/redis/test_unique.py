@@ -400,14 +400,16 @@ def test_a_name_that_is_no_parameter_is_named(client: forkq.Client, redis: Redis
 def test_a_function_that_does_not_take_the_arguments_of_a_raw_push_is_named(
     client: forkq.Client, redis: Redis, how: dict[str, Any]
 ) -> None:
-    """No definition was there to be checked. An error of its own lines is left as it is."""
+    """No definition was there to be checked. An error of its own lines is the cause."""
     far = {"class": "Far", "args": [1, 2], **how}
     with pytest.raises(forkq.InvalidJob, match=r"'Far'.*does not take those.*takes 1 posit.*but 2"):
         client.push({**far, "unique_by": lambda doc: doc})
     with pytest.raises(forkq.InvalidJob, match=r"len\(\) takes exactly one argument \(2 given\)"):
         client.push({**far, "unique_by": len})
-    with pytest.raises(TypeError, match=r"^unsupported operand"):
-        client.push({**far, "unique_by": lambda doc, version: doc + "x"})
+    failed = r"'Far': the function in its `unique_by` has failed .*KeyError: 1\); mend it"
+    with pytest.raises(forkq.InvalidJob, match=failed) as raised:
+        client.push({**far, "unique_by": lambda doc, version: {}[doc]})
+    assert isinstance(raised.value.__cause__, KeyError)
     assert not redis.exists(QUEUE, "schedule")
 
 

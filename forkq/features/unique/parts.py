@@ -294,16 +294,26 @@ def _picker(job: str, by: By, known: Definition | None) -> Callable[[list[Any]],
 
 def _result(job: str, by: Callable[..., Any], args: list[Any]) -> Any:
     """What the function makes of the arguments. Raises InvalidJob if it does not take them: only a
-    definition is checked before its first push. What its own lines raise is left as it is."""
+    definition is checked before its first push; and from the error that its own lines raise."""
     try:
         return by(*args)
-    except TypeError as error:
-        if error.__traceback__ is None or error.__traceback__.tb_next is not None:
-            raise
+    except Exception as error:
+        if _is_of_call(error):
+            raise InvalidJob(
+                f"job {shown(job)}: `unique_by` gets the arguments of the job, and its function "
+                f"does not take those of this push ({error}); give it the parameters of the job"
+            ) from None
         raise InvalidJob(
-            f"job {shown(job)}: `unique_by` gets the arguments of the job, and its function does "
-            f"not take those of this push ({error}); give it the parameters of the job"
-        ) from None
+            f"job {shown(job)}: the function in its `unique_by` has failed for the arguments of "
+            f"this push ({type(error).__name__}: {error}); mend it, or name the arguments that "
+            "count"
+        ) from error
+
+
+def _is_of_call(error: Exception) -> bool:
+    """Whether the call itself has failed, and no line of the function."""
+    is_inside = error.__traceback__ is not None and error.__traceback__.tb_next is not None
+    return type(error) is TypeError and not is_inside
 
 
 def _names(job: str, by: Sequence[str], known: Definition | None) -> tuple[str, ...]:
