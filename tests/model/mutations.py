@@ -435,6 +435,13 @@ MUTATIONS: Final = (
         worlds.CANCELS_NEWEST,
     ),
     Mutation(
+        "a push does not note its jid",
+        "    for _, key in ipairs(new) do note_push(key) end\n",
+        "",
+        worlds.ONCE,
+        "push",
+    ),
+    Mutation(
         "a debounced push leaves the one before it",
         "    redis.pcall('ZREM', schedule, member)\n",
         "",

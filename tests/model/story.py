@@ -41,6 +41,7 @@ _VERBS = {
     "set_add": "adds to a set",
     "push": "pushes marked jobs",
     "push_newest": "pushes a job in the place of the one that waits",
+    "push_debounced": "pushes a debounced job",
     "ticket_start": "asks which job is to be run",
     "effects_alone": "holds a lock",
     "cursor_save": "saves the cursor",

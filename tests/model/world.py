@@ -44,7 +44,7 @@ class Job:
     it does not expire. ``at``: for when it is scheduled, if it is. Without ``pushed`` it is in
     Redis at the beginning. ``doc``: all jobs with the same one share a lock, if they have one;
     ``how``: what a push does that finds it taken; or the job is debounced, and the next push takes
-    its place while it waits in the schedule."""
+    its place while it waits in the schedule. ``once``: its push may be sent again."""
 
     jid: str
     queue: str = "a"
@@ -56,6 +56,7 @@ class Job:
     at: float | None = None
     doc: str = ""
     how: How = "skip"
+    once: bool = False
 
     @property
     def gives_way(self) -> bool:
@@ -90,6 +91,8 @@ class Job:
             needs["expires_in"] = self.expires_in
         if self.doc:
             needs |= {**self._lock, "unique_by": lambda jid: self.doc}
+        if self.once:
+            needs["once"] = True
         if needs:
             job["forkq"] = {**job.pop("forkq", {}), "needs": needs}
             made = marked.complete(job, self.at)
@@ -134,7 +137,7 @@ class World:
     def shown(self) -> str:
         """What it has, for people."""
         jobs = Counter(
-            f"{job.nature}{' with an expiry' * bool(job.expires_in)}"
+            f"{job.nature}{' with an expiry' * bool(job.expires_in)}{', once' * job.once}"
             f"{f', {job.how}' * bool(job.doc)}"
             for job in self.jobs
         )

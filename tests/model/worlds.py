@@ -235,6 +235,16 @@ DAMAGED_NAMES = World(
     "damaged names", [GOOD, SECOND], clock=True, stored=[("SET", KEYS.queues, "?")]
 )
 
+ONCE = World("a push that is sent again", [Job("1", once=True)], faults=("lose",), most_faults=2)
+ONCE_LATE = World(
+    "a push that is sent again, and a late one",
+    [Job("1", once=True), Job("2", once=True, doc="7")],
+    faults=USUAL_FAULTS,
+    most_faults=2,
+    solo=True,
+    sweep=True,
+)
+
 FIRST, NEWER = Job("1", doc="7"), Job("2", doc="7")
 UNIQUE = World("unique jobs", [FIRST, NEWER], (1, 1))
 UNIQUE_AND_LOSS = World(
@@ -387,7 +397,7 @@ SMALL: Final = (
     *(EXPIRY_AT_LIMIT, EXPIRY_AT_RATE, EXPIRY_AND_DEATH, SNOOZE, DISCARD),
     *(UNIQUE, UNIQUE_AND_LOSS, UNIQUE_AND_DEATH, UNIQUE_RETRIED, UNIQUE_EXPIRES, UNIQUE_SCHEDULED),
     *(UNIQUE_SNOOZES, LATEST, LATEST_AND_LOSS, LATEST_AND_DEATH, LATEST_SCHEDULED, REPLACE),
-    *(DEBOUNCED, UNIQUE_LATE, LATEST_LATE),
+    *(ONCE, DEBOUNCED, UNIQUE_LATE, LATEST_LATE),
     *(CANCELS, CURSOR, CURSOR_AND_LOSS, CURSOR_AND_DEATH, CURSOR_LATE),
 )
 ALL_TOGETHER: Final = _all_together("all together", Job("2", "b"), [RETRY_DEAD])
@@ -486,6 +496,7 @@ LARGE: Final = (
         *([_debounced("1"), _debounced("2", "fails", 1), _debounced("3")], (1,)),
         solo=True, sweep=True, clock=True, faults=USUAL_FAULTS, most_faults=1,
     ),
+    ONCE_LATE,
     *(DEBOUNCED_AND_LOSS, DEBOUNCED_RETRIED, DEBOUNCED_CANCELLED),
     World(
         "each usual fault, twice, a cursor",
