@@ -20,7 +20,7 @@ _OPTIONS: Final = {
     "throws": "write `discard_on=(...)`, or a hook that returns `forkq.KILL` to keep the job",
     "on_retry_exhausted": "write a `retries_exhausted` hook that pushes the job",
     "time_limit": "write `timeout=SECONDS` (it was milliseconds); the default is no limit",
-    "max_age": "no such thing: check the age in the job (docs/not-included.md)",
+    "max_age": "write `expires_in=SECONDS` (Dramatiq: ms; docs/expiry.md)",
     "notify_shutdown": "leave it out: `forkq.Shutdown` is raised at the end of the time-out",
     "store_results": _RESULTS,
     "result_ttl": _RESULTS,

@@ -14,7 +14,7 @@ _EVERY: Final = 'write `@forkq.every("CRON", tz=...)` on the job, or `[[cron]]` 
 _OPTIONS: Final = {
     "timeout": "write `timeout=SECONDS`; forkq has no limit of its own (RQ: 180 s)",
     "result_ttl": _RESULTS,
-    "ttl": "no such thing: check the age in the job (docs/not-included.md)",
+    "ttl": "write `expires_in=SECONDS` (docs/expiry.md)",
     "failure_ttl": "write `dead_days` under `[forkq]`, for all jobs",
     "depends_on": "the first job pushes the next one, as its last step",
     "at_front": "no such thing: use a queue that comes first",
@@ -23,7 +23,7 @@ _OPTIONS: Final = {
     "retry": "write `retry=N` (without it: 25 times); intervals: `backoff=[10, 30]`",
     "on_failure": "write a `retries_exhausted` hook, or `@forkq.on_error`",
     "on_success": "call it in the job, as its last step",
-    "on_stopped": "no such thing: a running job is not stopped from outside",
+    "on_stopped": "catch `forkq.Cancelled` in the job, and raise it again (docs/cancelling.md)",
 }
 
 RQ: Final = Words(
