@@ -6,7 +6,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
+from string import hexdigits
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args, get_origin
 
 import click
 
@@ -22,6 +23,9 @@ from .shards import for_shards, shard_named
 
 if TYPE_CHECKING:
     from ..api.queue import Queue
+
+# How much a word must be like a command to be taken for that and for nothing else.
+_SURELY: Final = 0.7
 
 
 def duration(context: click.Context, option: click.Parameter, value: str | None) -> float | None:
@@ -219,13 +223,26 @@ class VerbAnywhere(click.Group):
         the thing of that name."""
         name = args[0]
         if name not in self.commands and not name.startswith("-") and not ctx.resilient_parsing:
-            near = nearest(name, self.list_commands(ctx))
-            if near or "show" not in self.commands:
-                hint = f"Did you mean {near!r}?" if near else f"`{ctx.command_path} -h` lists them."
-            else:
-                hint = f"Did you mean `{ctx.command_path} show {printable(name)}`?"
-            ctx.fail(f"No such command {name!r}. {hint}")
+            ctx.fail(f"No such command {name!r}. {self._meant(ctx, name)}")
         return super().resolve_command(ctx, args)
+
+    def _meant(self, ctx: click.Context, name: str) -> str:
+        """What was probably meant by a name that is no command. A name that is only a little like
+        a command is more likely that of a thing: `default` is no `delete`."""
+        if near := nearest(name, self.list_commands(ctx), _SURELY):
+            return f"Did you mean {near!r}?"
+        if "show" not in self.commands:
+            near = nearest(name, self.list_commands(ctx))
+            return f"Did you mean {near!r}?" if near else f"`{ctx.command_path} -h` lists them."
+        return f"Did you mean `{ctx.command_path} {self._how_to_see(name)} {printable(name)}`?"
+
+    def _how_to_see(self, name: str) -> str:
+        """What shows the thing of that name: a job has a jid, which is hexadecimal."""
+        lists = self.commands.get("list")
+        takes = {option for one in lists.params for option in one.opts} if lists else ()
+        if "--queue" not in takes or set(name.lower()) <= set(hexdigits):
+            return "show"
+        return "list --class" if "." in name else "list --queue"
 
     def _verb_in(self, args: list[str]) -> int | None:
         """Where the command is: the first that is neither an option nor the value of one."""

@@ -765,8 +765,10 @@ def test_the_command_shows_batches_and_ends_one_that_is_broken(
     assert (shown["state"], shown["waiting"], shown["fired"].keys()) == (
         "waiting", 1, {"death", "finish"}
     )  # fmt: skip
-    assert shell("batches show nowhere") == 1
-    assert "there is no batch" in shell.err
+    for kind, noun in (("batches", "batch"), ("flows", "flow")):
+        assert shell(f"{kind} show nowhere") == 1
+        assert f"there is no {noun} 'nowhere'" in shell.err
+        assert f"(`forkq {kind}` lists them)" in shell.err
 
 
 def test_an_open_batch_that_gets_no_members_for_an_hour_may_be_abandoned(

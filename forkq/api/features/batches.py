@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Final, Literal, TypeAlias, TypeVar, cast
+from typing import ClassVar, Final, Literal, TypeAlias, TypeVar, cast
 
 from ...cancelling import note_cancelled
 from ...errors import ForkqError, ServerUnavailable, shown
@@ -83,6 +83,9 @@ class BatchEntry:
     """The batch of that id, to look at and to act on: ``forkq.api.Batch(bid)``. Each call asks
     Redis, and raises ForkqError if there is no such batch (any more), and ServerUnavailable."""
 
+    _noun: ClassVar[str] = "batch"
+    _command: ClassVar[str] = "forkq batches"
+
     def __init__(self, bid: str, where: Server | Servers | None = None) -> None:
         if type(bid) is not str or not bid:
             raise ForkqError(f"{shown(bid)} is no id of a batch: pass `batch.bid`")
@@ -154,8 +157,8 @@ class BatchEntry:
         found = first_found(self._where or all_servers(), look)
         if found is None:
             raise ForkqError(
-                f"there is no batch {shown(self.bid)}: a batch is kept for 180 days after its last "
-                "change (`forkq batches` lists them)"
+                f"there is no {self._noun} {shown(self.bid)}: it is kept for 180 days after its "
+                f"last change (`{self._command}` lists them)"
             )
         return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -67,6 +67,9 @@ class FlowEntry(BatchEntry):
     """The flow of that id, to look at and to act on: ``forkq.api.Flow(bid)``. It has all of a
     ``forkq.api.Batch``. Each call asks Redis, and raises ForkqError if there is no such flow (any
     more), and ServerUnavailable."""
+
+    _noun: ClassVar[str] = "flow"
+    _command: ClassVar[str] = "forkq flows"
 
     def report(self) -> FlowReport:
         """How far it has come. Raises ForkqError for a batch that is no flow."""

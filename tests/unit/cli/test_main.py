@@ -27,7 +27,10 @@ def test_a_misspelt_command_names_the_one_that_was_meant(
     ("typed", "says"),
     [
         (["queues", "mail"], "No such command 'mail'. Did you mean `forkq queues show mail`?"),
-        (["dead", "a\x1b[31m"], "Did you mean `forkq dead show a\\x1b[31m`?"),
+        (["dead", "a\x1b[31m"], "Did you mean `forkq dead list --queue a\\x1b[31m`?"),
+        (["dead", "7FF3cf34"], "Did you mean `forkq dead show 7FF3cf34`?"),
+        (["retries", "shop.Mail"], "Did you mean `forkq retries list --class shop.Mail`?"),
+        (["jobs", "default"], "Did you mean `forkq jobs list --queue default`?"),
         (["jobs", "lst"], "No such command 'lst'. Did you mean 'list'?"),
         (["cron", "nightly"], "No such command 'nightly'. `forkq cron -h` lists them."),
     ],
