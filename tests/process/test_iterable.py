@@ -75,6 +75,7 @@ class Walks:
 
     def __init__(self, tree: StartTree, servers: tuple[Server, Server], kind: str) -> None:
         self._start, (self._server, self._ledger), self._kind = tree, servers, kind
+        self._notes: Redis = self._ledger.client()
         self._alone: Counter[int] = Counter()
         self.jobs = self.total = 0
 
@@ -92,18 +93,18 @@ class Walks:
         return self._start(self._server, app=APP, config=f"{SOLOS}{capsule}", env=env)
 
     def items(self, latest: int = 0) -> list[Item]:
-        rows: Any = self._ledger.client().lrange("items", -latest, -1)
+        rows: Any = self._notes.lrange("items", -latest, -1)
         return [Item(int(j), int(i), int(p), float(at)) for j, i, p, at in map(bytes.split, rows)]
 
     def count(self) -> int:
-        found: Any = self._ledger.client().llen("items")
+        found: Any = self._notes.llen("items")
         return int(found)
 
     def wait_items(self, more_than: int) -> None:
         wait_until(lambda: self.count() > more_than, deadline=600, what="more items")
 
     def distinct(self) -> int:
-        found: Any = self._ledger.client().scard("done")
+        found: Any = self._notes.scard("done")
         return int(found)
 
     def kill_one(self, tree: ForkqTree) -> bool:
