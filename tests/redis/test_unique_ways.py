@@ -11,6 +11,7 @@ import pytest
 from redis import Redis
 
 import forkq
+import forkq.testing
 from forkq import middleware, registry
 from forkq.client import transactions
 
@@ -89,3 +90,29 @@ def test_each_way_of_pushing_obeys(
         assert answer != before
     else:
         assert answer == {"skip": "", "return": before}[how]
+
+
+@pytest.mark.parametrize("way", ["single", "bulk", "scheduled", "awaited"])
+@pytest.mark.parametrize("first", ["queued", "scheduled"])
+@pytest.mark.parametrize("how", ["skip", "return", "raise", "replace", "latest"])
+def test_a_test_without_redis_obeys_as_well(
+    monkeypatch: pytest.MonkeyPatch, how: Any, first: str, way: str
+) -> None:
+    """The test above says what Redis does."""
+
+    @forkq.job(name="Index", unique_for=60, unique_by=["doc"], on_duplicate=how)
+    def index(doc: int, version: int) -> None: ...
+
+    with forkq.testing.fake() as jobs:
+        before = index.perform_in(600, 7, 1) if first == "scheduled" else index.perform_async(7, 1)
+        try:
+            answer = WAYS[way](index, monkeypatch)
+        except forkq.Duplicate as error:
+            answer = error.jid
+        gives_way = how in ("replace", "latest")
+        assert [job.args[1] for job in jobs] == [2 if gives_way else 1]
+    if gives_way:
+        assert len(answer) == 24
+        assert answer != before
+    else:
+        assert answer == {"skip": "", "return": before, "raise": before}[how]
