@@ -10,7 +10,11 @@ from .retry import encoded
 
 class LeasedPayload:
     """What Redis has of the payload of one run, and what it does not have yet. The script that
-    first needs it writes it there."""
+    first needs it writes it there.
+
+    Threads of the job may call it at once, without a lock. Those that gain the same need write the
+    same payload. Of two needs the lease may lack the second: the end of this run knows both, and
+    after a kill the next run finds what is remembered, and says so again."""
 
     def __init__(self, run: JobRun) -> None:
         self._run = run
