@@ -67,11 +67,12 @@ def _import_tests() -> None:
     imported is left to the collection, which reports it."""
     config = _prepareconfig(["--capture=no"])
     importlib.import_module("tests.conftest").prepare_process()
-    importlib.import_module("tests.support.properties")  # before the properties
+    properties = importlib.import_module("tests.support.properties")  # before the properties
     for path in sorted((*TESTS.rglob("conftest.py"), *TESTS.rglob("test_*.py"))):
         with suppress(Exception, pytest.skip.Exception), warnings.catch_warnings():
             warnings.simplefilter("error")
             importlib.import_module(".".join(path.relative_to(TESTS.parent).with_suffix("").parts))
+    properties.warm_up()
     config._ensure_unconfigure()
 
 

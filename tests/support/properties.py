@@ -7,7 +7,10 @@ from the profile of the moment in which its module is imported.
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, settings
+import warnings
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis.strategies import integers
 
 settings.register_profile(
     "forkq",
@@ -17,3 +20,16 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("forkq")
+
+
+def warm_up() -> None:
+    """Draws one example. Before its first one Hypothesis reads the source of all modules that are
+    imported, for constants. A process that is forked later need not."""
+
+    @settings(max_examples=1)
+    @given(integers())
+    def draw(number: int) -> None: ...
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Hypothesis takes this for a slow plugin of pytest
+        draw()
