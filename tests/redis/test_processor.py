@@ -150,8 +150,8 @@ NEWER = "the job needs a newer forkq; it waits in the schedule, and a child that
         {"v": 10**30},
         {"v": "1.5"},
         {"v": None},
-        {"v": 9, "suspect": True},
-        {"v": 9, "failed": {"class": "forkq.errors.TimeLimit", "message": "60 s"}},
+        {"v": 99, "suspect": True},
+        {"v": 99, "failed": {"class": "forkq.errors.TimeLimit", "message": "60 s"}},
     ],
     ids=str,
 )
@@ -197,15 +197,15 @@ def test_a_job_that_needs_a_newer_forkq_comes_back_to_the_queue_that_had_it(
     redis: Redis, redis_server: Server
 ) -> None:
     """As one that a person has moved."""
-    redis.lpush(LIST, dumps({"class": "Good", "args": [], "jid": "a", "forkq": {"v": 9}}))
-    redis.lpush(LIST, payload(jid="b", queue="other", forkq={"v": 9}))
+    redis.lpush(LIST, dumps({"class": "Good", "args": [], "jid": "a", "forkq": {"v": 99}}))
+    redis.lpush(LIST, payload(jid="b", queue="other", forkq={"v": 99}))
     with InProcessChild(redis_server.url, concurrency=1):
         settled(redis)
     assert [job["queue"] for job in entries(redis, "schedule")] == ["default", "default"]
 
 
 def postponed_ago(hours: float, **keys: Any) -> bytes:
-    noted = {"v": 9, "postponed": time.time() - hours * 3600, "suspect": True}
+    noted = {"v": 99, "postponed": time.time() - hours * 3600, "suspect": True}
     return payload("Good", "newer", forkq=noted, **keys)
 
 
@@ -214,7 +214,7 @@ def test_a_job_that_is_put_back_again_keeps_the_time_of_its_first_return(
 ) -> None:
     good()
     job = postponed_ago(23.9)
-    odd = payload(jid="b", forkq={"v": 9, "postponed": "another program's"})
+    odd = payload(jid="b", forkq={"v": 99, "postponed": "another program's"})
     redis.lpush(LIST, job, odd)
     with InProcessChild(redis_server.url, concurrency=1):
         settled(redis)
@@ -235,10 +235,10 @@ def test_a_job_whose_version_no_process_knew_for_a_day_is_buried(
         wait_until(lambda: child.manager.counts() == (2, 2), what="both to count")
     assert (ran, told) == ([], [("m1", "UnknownVersion"), ("gone", "UnknownVersion")])
     [dead] = entries(redis, "dead")
-    assert dead["forkq"] == {"v": 9}
+    assert dead["forkq"] == {"v": 99}
     assert dead["error_class"] == "forkq.errors.UnknownVersion"
     assert dead["error_message"] == (
-        "it needs version 9 of forkq's payloads; no process that fetched it in 24 hours has known "
+        "it needs version 99 of forkq's payloads; no process that fetched it in 24 hours has known "
         f"that, and this one knows {marks.VERSION}"
     )
     assert not redis.exists("schedule", "retry")
@@ -247,19 +247,19 @@ def test_a_job_whose_version_no_process_knew_for_a_day_is_buried(
 def test_a_job_that_has_waited_for_its_version_forgets_it_when_it_fails(
     redis: Redis, redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(marks, "VERSION", 9)
-    redis.lpush(LIST, payload("Unregistered", forkq={"v": 9, "postponed": 1.5}))
+    monkeypatch.setattr(marks, "VERSION", 99)
+    redis.lpush(LIST, payload("Unregistered", forkq={"v": 99, "postponed": 1.5}))
     with InProcessChild(redis_server.url, concurrency=1):
         settled(redis)
     [failed] = entries(redis, "retry")
-    assert failed["forkq"] == {"v": 9}
+    assert failed["forkq"] == {"v": 99}
 
 
 def test_a_job_that_needs_a_newer_forkq_keeps_its_lease_while_redis_refuses(
     redis: Redis, redis_server: Server
 ) -> None:
     redis.set("schedule", "something else")
-    redis.lpush(LIST, payload(forkq={"v": 9}))
+    redis.lpush(LIST, payload(forkq={"v": 99}))
     with InProcessChild(redis_server.url, concurrency=1) as child:
         assert child.parked.wait(10)
         assert redis.hlen(INFLIGHT) == 1
@@ -270,7 +270,7 @@ def test_a_job_that_needs_a_newer_forkq_keeps_its_lease_while_redis_refuses(
 
 
 NOT_RUN_HERE: list[bytes] = [
-    payload(forkq={"v": 9}),
+    payload(forkq={"v": 99}),
     payload(forkq={"suspect": True}),
     payload("Deadly"),
 ]

@@ -370,6 +370,16 @@ def test_a_payload_that_does_not_fit_fails_with_the_place_and_is_retried(
     assert job.got == []
 
 
+def test_the_error_of_a_payload_does_not_show_values() -> None:
+    cases = [(Cat | Dog, {"type": "s3cret"}), (Colour, "s3cret"), (UUID, "s3cret"), (int, "s3cret")]
+    for kind, value in cases:
+        reader = registry.lookup(taking(kind).name).reader
+        assert reader is not None
+        with pytest.raises(forkq.InvalidJob, match="`p0") as refused:
+            reader.read([value])
+        assert "s3cret" not in str(refused.value)
+
+
 def test_coroutines_classes_and_awaited_pushes(child: InProcessChild, client: Any) -> None:
     got: list[Any] = []
 

@@ -250,7 +250,7 @@ def _at(value: Any, path: str) -> str:
 
 def _without_value(why: str) -> str:
     """What msgspec says, without the value: it may be a secret."""
-    return re.sub(r"(Invalid enum value).*", r"\1", why, flags=re.S)
+    return re.sub(r"(Invalid (?:enum )?value).*", r"\1", why, flags=re.S)
 
 
 def _checked(field: Field) -> inspect.Type:
