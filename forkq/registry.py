@@ -74,8 +74,9 @@ class JobSpec(msgspec.Struct, frozen=True):
     ``defaults`` are ``arity``, ``names`` and ``defaults`` of its ``Parameters``; ``is_async``: the
     function is ``async def``, so a call of it returns a coroutine; ``is_iterable``: it does its
     work item by item, and goes on from its cursor; ``reader`` makes its arguments of those in a
-    payload, if the types of its parameters count; ``upgrades`` makes them of those of an older
-    version, if it has versions."""
+    payload, if the types of its parameters count; ``make_reader`` makes the reader of a job that
+    does not say whether they do; ``upgrades`` makes its arguments of those of an older version, if
+    it has versions."""
 
     name: str
     make: Callable[[Any], Callable[..., Any]]
@@ -93,6 +94,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     is_async: bool = False
     is_iterable: bool = False
     reader: ArgumentReader | None = None
+    make_reader: MakeReader | None = None
     upgrades: Upgrades | None = None
 
     @property
@@ -136,8 +138,6 @@ class PeriodicSpec(msgspec.Struct, frozen=True):
 _jobs: dict[str, JobSpec] = {}
 # Whether jobs are typed that do not say so. None: no configuration was read yet.
 types_all: bool | None = None
-# What makes the readers of such jobs.
-_makers: dict[str, MakeReader] = {}
 # The names of the jobs that are defined with a time limit.
 with_time_limit: set[str] = set()
 periodic: dict[str, PeriodicSpec] = {}
@@ -168,7 +168,9 @@ def define(spec: JobSpec, parameters: Parameters, typed: bool | None, version: i
         spec = _versioned(spec, version)
     if typed:
         spec = as_typed(spec, make())
-    add(spec, make if typed is None else None)
+    elif typed is None:
+        spec = replace(spec, make_reader=make)
+    add(spec)
     return spec
 
 
@@ -193,10 +195,9 @@ def upgrade_of(spec: JobSpec, version: int) -> Callable[[Handler], Handler]:
     return spec.upgrades.add(version)
 
 
-def add(spec: JobSpec, reader_of: MakeReader | None = None) -> None:
+def add(spec: JobSpec) -> None:
     """Registers ``spec``. Two different definitions under one name are an error: the order of
-    imports must not decide which one runs. A reloaded module replaces its own definition.
-    ``reader_of`` makes the reader of a job that does not say whether it is typed."""
+    imports must not decide which one runs. A reloaded module replaces its own definition."""
     known = _jobs.get(spec.name)
     if known is not None and not spec.is_again(known):
         raise ForkqError(
@@ -204,11 +205,8 @@ def add(spec: JobSpec, reader_of: MakeReader | None = None) -> None:
             "give one of them another name="
         )
     refuse_unique_by(spec, spec.options.get("forkq", {}).get("needs", {}).get("unique_by"))
-    if reader_of is None:
-        _makers.pop(spec.name, None)
-    else:
-        _makers[spec.name] = reader_of
-        spec = as_typed(spec, reader_of()) if types_all else spec
+    if types_all and spec.make_reader is not None:
+        spec = as_typed(spec, spec.make_reader())
     _jobs[spec.name] = spec
     if "timeout" in spec.options or "hard_timeout" in spec.options:
         with_time_limit.add(spec.name)
@@ -229,9 +227,9 @@ def type_all(*, on: bool) -> None:
         types_all = on
         return
     types_all = on
-    for name, reader_of in _makers.items():
-        known = _jobs[name]
-        _jobs[name] = as_typed(known, reader_of()) if on else replace(known, reader=None)
+    for name, spec in [*_jobs.items()]:
+        if spec.make_reader is not None:
+            _jobs[name] = as_typed(spec, spec.make_reader()) if on else replace(spec, reader=None)
 
 
 def reader_of(name: str) -> ArgumentReader | None:

@@ -40,7 +40,7 @@ LARGE: Final[dict[str, Size]] = {
     "forkq/api/processes.py:Process": Size(fields=20),
     "forkq/api/features/batches.py:BatchReport": Size(fields=16),
     "forkq/wire/options.py:JobOptions": Size(fields=26),
-    "forkq/registry.py:JobSpec": Size(fields=17),
+    "forkq/registry.py:JobSpec": Size(fields=18),
     "forkq/child/fetch/channel.py:Exchange": Size(fields=17),
     "forkq/master/handover.py:ChildRecord": Size(fields=18),
     # The only owner of what is leased: a method for each step on the way of a unit.

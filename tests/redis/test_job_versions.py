@@ -29,7 +29,6 @@ OTHER = "vm:77:0123456789ab"
 @pytest.fixture(autouse=True)
 def clean(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_jobs", {})
-    monkeypatch.setattr(registry, "_makers", {})
 
 
 def soon(condition: Any) -> None:

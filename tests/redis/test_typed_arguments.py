@@ -167,7 +167,6 @@ VALUES: list[tuple[Any, Any]] = [
 @pytest.fixture(autouse=True)
 def clean(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_jobs", {})
-    monkeypatch.setattr(registry, "_makers", {})
     monkeypatch.setattr(registry, "types_all", None)
 
 
