@@ -65,7 +65,8 @@ def pytest_configure(config: pytest.Config) -> None:
     path = filter(None, (str(LEAN), os.environ.get("PYTHONPATH")))
     os.environ["PYTHONPATH"] = os.pathsep.join(path)
     # As in pyproject.toml, for the runs of pytest that tests start.
-    more = filter(None, (os.environ.get("PYTEST_ADDOPTS"), "-p no:anyio -p no:valkey"))
+    without = "-p no:anyio -p no:asyncio -p no:valkey"
+    more = filter(None, (os.environ.get("PYTEST_ADDOPTS"), without))
     os.environ["PYTEST_ADDOPTS"] = " ".join(more)
     everything = config.args_source == pytest.Config.ArgsSource.TESTPATHS
     if everything and set(config.option.tx) == {"popen"} and preloaded.possible():
