@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from heapq import nsmallest
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ..features.steps.parts import is_for_one, since_in
+from ..features.steps.parts import gets, is_for_one, since_in
 from ..store.connection import DamagedKey, RedisConnection
 from ..store.scripts import SIGNAL_WAKE
 from ..store.steps import checked
@@ -107,13 +107,14 @@ class SignalledJobs:
     def _waiting(
         self, scan: _SignalScan, found: Mapping[bytes, bytes]
     ) -> Iterator[tuple[float, bytes]]:
-        """Since when each of these jobs waits, and its jid. Logs those of which another program has
-        written what forkq cannot read: the script leaves them to their time-out."""
+        """Since when each of these jobs waits that gets the signal, and its jid: others, whose time
+        was up before, keep none of them from it. Logs those of which another program has written
+        what forkq cannot read: they go on at their time-out."""
         for jid, waiter in found.items():
             since = since_in(waiter)
-            if jid and since is not None:
+            if jid and since is not None and gets(waiter, scan.signal):
                 yield since, jid
-            elif jid:
+            elif jid and since is None:
                 where = {"signal": _text(scan.event), "jid": _text(jid)}
                 self._log.error("a job cannot get its signal: it goes on at its time-out", **where)
 

@@ -414,6 +414,46 @@ def test_many_jobs_wait_for_one_signal(
     assert {"damaged", "nan"} <= {more["jid"] for _, _, more in log.lines}
 
 
+def test_a_signal_for_one_passes_over_jobs_whose_time_is_up(
+    client: Any, redis: Redis, connection: RedisConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page of them waits in a queue that is full, and another page is damaged: no one of these
+    takes the signal, and the leader does not look at them again and again."""
+    monkeypatch.setattr(signalled_jobs, "_PAGE", 3)
+    for number in range(6):
+        call = sleep_of(redis, f"late{number}", lasts=-60.0)
+        connection.script(call.script, call.keys, call.arguments)
+        redis.hset(EVENT, f"odd{number}", f"{number}.5 -1 3 abc")
+    call = sleep_of(redis, "m1")
+    connection.script(call.script, call.keys, call.arguments)
+    forkq.signal("approved", key=7, for_one=True)
+    log = RecordedLog()
+    leader = SignalledJobs(KEYS, connection, log)
+    leader.load(watch=False)
+    leader.work()
+    assert leader.next_due() is None
+    assert [score <= now() for job, score in entries(redis) if job["jid"] == "m1"] == [True]
+    assert not redis.hexists(EVENT, "m1")
+    assert redis.hlen(EVENT) == 12
+    assert {more["jid"] for _, _, more in log.lines} == {f"odd{number}" for number in range(6)}
+
+
+def test_a_signal_that_another_program_has_written_stops_no_other_one(
+    client: Any, redis: Redis, connection: RedisConnection
+) -> None:
+    """It is none: jobs wait on, and the next signal counts."""
+    call = sleep_of(redis, "m1")
+    connection.script(call.script, call.keys, call.arguments)
+    redis.hset(EVENT, "", "soon later 0 1")
+    redis.sadd(KEYS.signalled, "approved:7")
+    wake(connection)
+    assert not redis.exists(KEYS.signalled)
+    assert redis.hexists(EVENT, "m1")
+    assert forkq.signal("approved", key=7)
+    wake(connection)
+    assert redis.llen(QUEUE) == 1
+
+
 def test_a_new_signal_during_a_look_is_not_forgotten(
     client: Any, redis: Redis, connection: RedisConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ that has such a hash has ``forkq.needs.steps`` in its payload, so that the hash 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -36,6 +37,9 @@ _GRACE: Final = 86_400
 STAYS_FOR: Final = 30 * 86_400.0
 MOST_DATA: Final = 64 << 10
 _LONGEST_EVENT: Final = 100
+# A signal, and a job that waits, as scripts read them in an event (store/scripts/signal.lua).
+_SIGNAL: Final = re.compile(rb"(\d+\.?\d*) (\d+\.?\d*) (\d) ")
+_WAITER: Final = re.compile(rb"(\d+\.?\d*) (\d+\.?\d*) \d+ ")
 TOO_MANY: Final = (
     f"the job has more than {MOST:,} steps, or these have more than {MOST_BYTES >> 20} MiB of JSON "
     "together"
@@ -151,7 +155,8 @@ def data_of(event: str, data: Any) -> bytes:
 
 def is_for_one(signal: bytes) -> bool:
     """Whether one job only gets a signal, as its event has it (store/scripts/signal.lua)."""
-    return signal.split(b" ", 3)[2:3] == [b"1"]
+    found = _SIGNAL.match(signal)
+    return found is not None and found[3] == b"1"
 
 
 def key_of(jid: str, name: str) -> str:
@@ -196,8 +201,17 @@ def event_in(needs: Mapping[str, Any]) -> str:
 def since_in(waiter: bytes) -> float | None:
     """Since when a job waits of which an event says this (epoch seconds); None if that cannot be
     read."""
-    since = waiter.partition(b" ")[0]
-    return float(since) if since.replace(b".", b"", 1).isdigit() else None
+    found = _WAITER.match(waiter)
+    return float(found[1]) if found else None
+
+
+def gets(waiter: bytes, signal: bytes) -> bool:
+    """Whether a job gets the ``signal`` of which an event says this: whether it waits at a moment
+    at which that stands."""
+    found, sent = _WAITER.match(waiter), _SIGNAL.match(signal)
+    if found is None or sent is None:
+        return False
+    return float(sent[2]) >= float(found[1]) and float(sent[1]) <= float(found[2])
 
 
 def read(raw: bytes) -> RememberedStep:

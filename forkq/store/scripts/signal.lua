@@ -12,7 +12,7 @@ end
 -- only gets it, and what a step remembers of it.
 local function signal_in(raw)
   if type(raw) ~= 'string' then return nil end
-  local at, stays, one, data = raw:match('^(%S+) (%S+) (%d) (.*)$')
+  local at, stays, one, data = raw:match('^(%d+%.?%d*) (%d+%.?%d*) (%d) (.*)$')
   if not at then return nil end
   local text = '{"at":' .. at .. ',"signal":{"at":' .. at .. ',"data":' .. data .. '}}'
   return { at = tonumber(at), stays = tonumber(stays), one = one == '1', text = text }
