@@ -13,6 +13,7 @@ from redis import Redis
 
 import forkq
 from forkq import api, default_client, middleware, registry
+from forkq.api.features.steps import waiting_jobs
 from forkq.clock.cancelled_jobs import CancelledJobs
 from forkq.features.batch.parts import LIVES
 from forkq.features.batch.pause import BatchPause, read_pauses
@@ -217,6 +218,28 @@ def test_a_member_that_has_run_since_is_not_sent_to_its_queue_by_the_next_resume
     assert batch.resume().done == 0
     [(_, at)] = scheduled(redis)
     assert at > now() + 600
+
+
+def test_a_member_that_is_put_off_after_its_wait_does_not_wait_any_more(
+    client: forkq.Client, redis: Redis, redis_server: Server
+) -> None:
+    def perform(number: int) -> None:
+        ran.append(forkq.wait_for("approved", timeout=0.001))
+
+    registry._jobs.pop("Load", None)
+    batch = made(forkq.job(name="Load")(perform), 1)
+    work(redis, redis_server.url)
+    [(job, _)] = scheduled(redis)
+    assert job["forkq"]["needs"]["waits"] == "approved"
+    batch.pause()
+    api.ScheduledSet().add_all_to_queue(api.Filter(job="Load"))
+    work(redis, redis_server.url)
+    [(job, _)] = scheduled(redis)
+    assert job["forkq"]["paused"] == batch.bid
+    assert waiting_jobs() == []
+    assert batch.resume().done == 1
+    work(redis, redis_server.url)
+    assert ran == [None]
 
 
 def test_a_pause_ends_with_the_life_of_its_batch(

@@ -15,6 +15,7 @@ from redis import Redis
 
 import forkq
 from forkq import api, middleware, registry
+from forkq.api.features.steps import waiting_jobs
 from forkq.child.failure.ends import Ends
 from forkq.child.failure.retry import Sleeps
 from forkq.child.failure.steps import wait_call
@@ -239,6 +240,23 @@ def test_a_signal_wakes_the_job_that_waits(
     run()
     assert calls == ["before", [1], [1]]
     assert redis.hkeys(EVENT) == [b""]
+
+
+def test_a_job_that_snoozes_after_its_wait_does_not_wait_any_more(
+    client: Any, redis: Redis, connection: RedisConnection, run: Callable[[], Any]
+) -> None:
+    """Pages, `forkq steps` and doctor would tell that no signal wakes it."""
+    push(redis, "waits")
+    run()
+    assert [one.jid for one in waiting_jobs()] == ["m1"]
+    forkq.signal("approved", key=7)
+    wake(connection)
+    fails.append(forkq.Snooze(600))
+    run()
+    assert calls == ["before", None]
+    [(job, _)] = entries(redis)
+    assert job["forkq"]["needs"] == {"steps": True}
+    assert waiting_jobs() == []
 
 
 def test_a_wait_that_times_out_stays_so(

@@ -34,7 +34,7 @@ from ...features.batch.pause import BatchPause
 from ...features.effects import jid_of, name_of
 from ...features.iterable.parts import Iteration, with_cursor
 from ...features.marked import EndOutcome, outcome_at_start
-from ...features.steps.parts import Pause, waiting_for
+from ...features.steps.parts import Pause, wait_no_more, waiting_for
 from ...registry import DISCARD, KILL, JobSpec, call_hook
 from ...wire import marks
 from ...wire.lease import UnitOfWork
@@ -197,6 +197,7 @@ def obey(
     outcome = outcome_at_start(marks.needs_in(noted), at)
     if outcome is not None:
         return End(outcome, name_of(job))
+    wait_no_more(marks.needs_in(noted))
     job["queue"] = unit.queue_name
     job[marks.KEY] = job.pop(marks.KEY)  # scripts look for it at the end
     return Snoozed(at, encoded(unit, job), name_of(job))
@@ -241,7 +242,9 @@ def put_off(unit: UnitOfWork, pause: BatchPause) -> PutOff:
     """The decision for a member of a paused batch: it comes back to the queue that had it, and its
     payload says why it was put off."""
     job, at = loads(unit.payload), now()
-    marks.marks_of(job)[marks.PAUSED] = pause.bid
+    noted = marks.marks_of(job)
+    noted[marks.PAUSED] = pause.bid
+    wait_no_more(marks.needs_in(noted))
     payload = encoded(unit, {**job, "queue": unit.queue_name})
     return PutOff(at + pause.lasts(at) * random.uniform(*_EARLIER), payload)
 

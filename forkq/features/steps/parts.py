@@ -192,6 +192,12 @@ def waiting_for(needs: Mapping[str, Any], pause: Pause) -> dict[str, Any]:
     return {**kept, WAITS: pause.event} if pause.event else kept
 
 
+def wait_no_more(needs: dict[str, Any]) -> None:
+    """The job has come to its turn: if it is scheduled for another reason than a wait, no page says
+    that it waits for a signal."""
+    needs.pop(WAITS, None)
+
+
 def event_in(needs: Mapping[str, Any]) -> str:
     """The event for which a job with these needs waits; "" if it waits for none."""
     found = needs.get(WAITS)
