@@ -40,6 +40,7 @@ _UP: Final = "the shard {} takes what was noted for it"
 
 # Seconds for which a shard knows which clock carries the notes of another one to it.
 _CLAIMED_FOR: Final = 86_400
+_NOT_CLAIMED: Final = -1  # the reply of a shard that knows none
 
 # The place of a note in its stream.
 _Place: TypeAlias = tuple[int, int]
@@ -139,15 +140,16 @@ class NoteCarrier:
 
     def _carry(self, to: str, notes: Sequence[Note]) -> bool:
         """Has that shard do what these notes say, and deletes them. Returns whether it is there. To
-        one that has taken none from this carrier yet, they are carried once they were read
-        anew."""
+        one that has taken none from this carrier yet, or not for a day, they are carried once they
+        were read anew."""
         try:
-            are_told = to in self._claimed
-            self._send(to, notes) if are_told else self._claim(to)
+            is_done = to in self._claimed and self._send(to, notes)
+            if not is_done:
+                self._claim(to)
         except (RedisError, ForkqError) as error:
             self._let_rest(to, notes[0].place, error)
             return False
-        if are_told:
+        if is_done:
             self._connection.call("XDEL", self._keys.notes, *(note.id for note in notes))
         if to in self._outages:
             self._outages.pop(to)[0].end()
@@ -175,9 +177,9 @@ class NoteCarrier:
         there.call("SET", keys.carrier(self._others.own), self._name, "EX", _CLAIMED_FOR)
         self._claimed.add(to)
 
-    def _send(self, to: str, notes: Sequence[Note]) -> None:
-        """Has that shard do what these notes say. Raises ResponseError if it does nothing, or where
-        a job would be lost."""
+    def _send(self, to: str, notes: Sequence[Note]) -> bool:
+        """Has that shard do what these notes say. False if it is to be told again first who carries
+        them. Raises ResponseError if it does nothing, or where a job would be lost."""
         there, keys = self._reach(to)
         names, ends = list[Any]([keys.carrier(self._others.own)]), keys.totals("ends")
         said, texts = list[Note](), list[str]()
@@ -189,7 +191,10 @@ class NoteCarrier:
                 self._leave_out(note, error)
         if texts:
             replies = there.script(NOTES_CARRY, names, (self._name, _CLAIMED_FOR, *texts))
+            if replies == _NOT_CLAIMED:
+                return False
             self._judge(to, keys, said, replies)
+        return True
 
     def _judge(self, to: str, keys: Keys, notes: Sequence[Note], replies: Any) -> None:
         """Notes what the shard says of each note."""

@@ -244,6 +244,29 @@ def test_a_clock_that_was_stopped_carries_nothing_after_another_one(
     assert redis.xlen(KEYS.notes) == 0
 
 
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_clock_whose_claim_is_gone_tells_the_shard_again(
+    carrier: NoteCarrier,
+    connection: RedisConnection,
+    redis: Redis,
+    log: RecordedLog,
+    *,
+    damaged: bool,
+) -> None:
+    """It has carried nothing for a day, as where batches run each night: no shard is down."""
+    note(connection, "mail", due(1))
+    carry(carrier)
+    claim = Keys("mail:").carrier("default")
+    assert redis.delete(claim) == 1
+    if damaged:
+        redis.rpush(claim, "x")
+    note(connection, "mail", due(2))
+    carry(carrier)
+    assert redis.zrange("mail:schedule", 0, -1) == [b"job 1", b"job 2"]
+    assert redis.xlen(KEYS.notes) == 0
+    assert log.events() == []
+
+
 def test_a_shard_that_takes_no_writes_gets_its_notes_later(
     connection: RedisConnection,
     redis: Redis,
