@@ -178,6 +178,23 @@ def test_a_class_that_only_another_process_has_waits_for_that_one(
     assert (failed["class"], failed["error_class"]) == ("Nobody", "forkq.errors.UnknownJob")
 
 
+def test_an_unknown_job_in_the_code_of_a_job_is_a_failure_of_that_one(
+    client: Any, redis: Redis, redis_server: Server
+) -> None:
+    """This process and others have the job itself: it would be done again for a day."""
+
+    @forkq.job(name="Asks")
+    def asks() -> None:
+        registry.lookup("Nobody")
+
+    publish(redis_server)
+    redis.sadd("processes", OTHER)
+    asks.perform_async()
+    with InProcessChild(redis_server.url):
+        soon(lambda: redis.zcard("retry") or redis.zcard("schedule"))
+    assert first_of(redis, "retry")["error_class"] == "forkq.errors.UnknownJob"
+
+
 def test_after_a_day_such_a_class_is_an_error(
     client: Any, redis: Redis, redis_server: Server
 ) -> None:
