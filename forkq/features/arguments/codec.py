@@ -28,13 +28,27 @@ _LEAVES: Final = frozenset(
 # A subclass of one of these is written as what it is a kind of: a clock of tests has such times.
 _TIMES: Final = (datetime, date, time)
 _SETS: Final = (inspect.SetType, inspect.FrozenSetType)
+_WITHOUT_ORDER: Final = (*_SETS, inspect.ListType, inspect.DictType)
 # What msgspec says: the reason, what a model of pydantic adds to the path, the path.
 _SAID: Final = re.compile(
-    r"(?P<why>.*?)(?:\n(?P<inside>[^\n]*?))?(?: - at (?:`key` in )?`\$(?P<path>.*)`)?", re.S
+    r"(?P<why>.*?)(?:\n(?P<inside>[^\n]*?))?(?: - at (?P<key>`key` in )?`\$(?P<path>.*)`)?", re.S
 )
 _GOT: Final = re.compile(r"Expected `(?P<expected>.*)`, got `(?P<got>.*)`")
+# What msgspec says of a text that is no date: a date may be given where a datetime is expected.
+_NO_TIME: Final = re.compile(r"Invalid RFC3339 encoded (?P<expected>\w+)")
+# The value in what msgspec, or pydantic, says.
+_VALUE: Final = re.compile(
+    r"(?<=^Invalid value) .*|(?<=^Invalid enum value) .*|(?<=^Input tag) '.*'(?= found using)", re.S
+)
 _STEP: Final = re.compile(r"\.(\w+)|\[(\d+|\.\.\.)\]")
+_NO_ORDER: Final = (
+    "the values of a set are written in order, and these have none: take texts, whole numbers or "
+    "an enumeration of these (`class E(str, Enum)`), or a list"
+)
 _MISSING: Final = object()
+# What a class has that says nothing of how its values compare.
+_OBJECT: Final[Any] = object
+_OTHER: Final = "JSON would make another value of it"
 _from_json: Final[Callable[[bytes], Any]] = msgspec.json.Decoder().decode
 
 
@@ -74,9 +88,10 @@ class Codec:
         be read as another one."""
         text = self._text(values)
         read = self._read(text, values)
-        for at, given in enumerate(values):
-            if (found := changed(given, read[at])) is not None:
-                raise Misfit(f"`{self._path(at)}{found.path}`: {found.why}")
+        try:
+            self._refuse_changed(values, read)
+        except RecursionError as error:  # Python goes less deep than msgspec
+            raise self._unwritable(values, error) from None
         plain: list[Any] = _from_json(text)
         return plain
 
@@ -88,6 +103,11 @@ class Codec:
         """What the values are that JSON has. Raises Misfit."""
         return self._read(self._text(values), values)
 
+    def _refuse_changed(self, values: list[Any], read: list[Any]) -> None:
+        for at, given in enumerate(values):
+            if (found := changed(given, read[at])) is not None:
+                raise Misfit(f"`{self._path(at)}{found.path}`: {found.why}")
+
     def _text(self, values: list[Any]) -> bytes:
         try:
             return self._encode(values)
@@ -96,17 +116,25 @@ class Codec:
 
     def _read(self, text: bytes, given: list[Any]) -> list[Any]:
         count = len(self._names)
-        try:
-            found = [*astuple(self._first.decode(text))[: len(given)]]
-        except msgspec.ValidationError as error:
-            raise self._misfit(str(error), given, 0) from None
+        found = self._decoded(self._first, text, given, 0)
+        found = [*astuple(found)[: len(given)]]
         if self._rest is None or len(given) <= count:
             return found
-        try:
-            rest: list[Any] = self._rest.decode(self._encode(given[count:]))
-        except msgspec.ValidationError as error:
-            raise self._misfit(str(error), given, count) from None
+        rest: list[Any] = self._decoded(self._rest, self._encode(given[count:]), given, count)
         return found + rest
+
+    def _decoded(
+        self, decoder: msgspec.json.Decoder[Any], text: bytes, given: list[Any], first: int
+    ) -> Any:
+        """What the text is of the values from the index ``first`` on. Raises Misfit."""
+        try:
+            return decoder.decode(text)
+        except msgspec.ValidationError as error:
+            raise self._misfit(str(error), given, first) from None
+        except TypeError:  # for what cannot be in a set, msgspec says no place
+            raise Misfit(
+                "an array or an object is in a set, which takes texts and numbers"
+            ) from None
 
     def _path(self, at: int) -> str:
         """The name of the value with that index."""
@@ -126,12 +154,13 @@ class Codec:
         assert match is not None
         at, _, path = (match["path"] or "[0]").removeprefix("[").partition("]")
         index, path = first + int(at), path + (match["inside"] or "")
-        why, got = match["why"], _GOT.fullmatch(match["why"])
+        kind = "" if match["key"] or index >= len(given) else _at(given[index], path)
+        why, got = _reworded(match["why"], kind), _GOT.fullmatch(match["why"])
         if got is not None:
-            kind = _at(given[index] if index < len(given) else None, path)
             expected = got["expected"] if path else self._expected(index, got["expected"])
-            why = f"expected {expected}, got {kind or got['got']}"
-        return Misfit(f"`{self._path(index)}{path}`: {_without_value(why)}")
+            why = _other_type(expected, kind or got["got"])
+        key = "a key of " if match["key"] else ""
+        return Misfit(f"{key}`{self._path(index)}{path}`: {why}")
 
     def _unwritable(self, values: list[Any], error: Exception) -> Misfit:
         """The error for values of which one cannot be written."""
@@ -176,7 +205,7 @@ def changed(given: Any, read: Any) -> ChangedValue | None:
     if kind is not type(read) and not _is_same(given, read):
         return ChangedValue("", f"expected {type(read).__name__}, got {kind.__name__}")
     if kind in _LEAVES:
-        return None
+        return None if _is_kept(given, read) else ChangedValue("", _OTHER)
     if kind is dict:
         return _changed_in(given.items(), lambda key: read.get(key, _MISSING), "[{!r}]")
     if kind is list or kind is tuple:
@@ -184,13 +213,26 @@ def changed(given: Any, read: Any) -> ChangedValue | None:
     if kind is set or kind is frozenset:
         found, left = {*map(type, given)}, {*map(type, read)}
         return None if found == left else ChangedValue("", "JSON changes types in this set")
-    for name in _fields_of(cast("Hashable", kind)):
+    return _changed_in_fields(given, read, _fields_of(cast("Hashable", kind)))
+
+
+def _changed_in_fields(given: Any, read: Any, names: tuple[str, ...]) -> ChangedValue | None:
+    """``changed`` of the fields of a value. One without fields is of a type that only its library
+    knows: a secret of pydantic, say, of which JSON has stars."""
+    for name in names:
         one, other = getattr(given, name, None), getattr(read, name, None)
-        if type(one) is type(other) and type(one) in _LEAVES:
+        if type(one) is type(other) and type(one) in _LEAVES and one == other:
             continue  # most are: no call for each
         if (problem := changed(one, other)) is not None:
             return ChangedValue(f".{name}{problem.path}", problem.why)
-    return None
+    is_other = not names and type(given).__eq__ is not _OBJECT.__eq__ and given != read
+    return ChangedValue("", _OTHER) if is_other else None
+
+
+def _is_kept(given: Any, read: Any) -> bool:
+    """Whether a value without parts is still the same one. Of a moment its text counts: in the hour
+    that a clock repeats, it is equal to none in another zone."""
+    return given == read or str(given) == str(read)
 
 
 def _changed_in(
@@ -231,7 +273,7 @@ def _fields_of(kind: Any) -> tuple[str, ...]:
     for attribute in ("__dataclass_fields__", "__struct_fields__", "_fields", "model_fields"):
         found = getattr(kind, attribute, None)
         if found is not None:
-            return tuple(found)
+            return (*found, "model_extra") if attribute == "model_fields" else tuple(found)
     return tuple(one.name for one in getattr(kind, "__attrs_attrs__", ()))
 
 
@@ -248,9 +290,18 @@ def _at(value: Any, path: str) -> str:
     return type(value).__name__
 
 
-def _without_value(why: str) -> str:
-    """What msgspec says, without the value: it may be a secret."""
-    return re.sub(r"(Invalid (?:enum )?value).*", r"\1", why, flags=re.S)
+def _other_type(expected: str, kind: str) -> str:
+    """What is wrong with a value of the type ``kind``."""
+    if kind == expected == "float":
+        return "JSON has no such number (nan, inf)"
+    return f"expected {expected}, got {kind}"
+
+
+def _reworded(why: str, kind: str) -> str:
+    """What msgspec says of a value of that type, without the value: it may be a secret."""
+    if kind not in ("", "str") and (found := _NO_TIME.fullmatch(why)):
+        return f"expected {found['expected']}, got {kind}"
+    return _VALUE.sub("", why)
 
 
 def _checked(field: Field) -> inspect.Type:
@@ -282,12 +333,28 @@ def _is_known(kind: Any) -> bool:
 
 def _order_of(infos: Sequence[inspect.Type]) -> Literal["deterministic"] | None:
     """How values of these types are ordered. A set has no order: each process would write it in
-    another way. Raises TypeError for a set beside keys that msgspec does not order."""
-    if not any(isinstance(one, _SETS) for one in _nodes_of(infos)):
+    another way. Raises TypeError for a set whose values have no order, and for one beside keys that
+    msgspec does not order."""
+    sets = [one for one in _nodes_of(infos) if isinstance(one, _SETS)]
+    if not sets:
         return None
+    if not all(_has_order(one.item_type) for one in sets):
+        raise TypeError(_NO_ORDER)
     if any(map(_has_other_keys, _nodes_of(infos))):
         raise TypeError("a set is beside a dict whose keys are no text: make them text")
     return "deterministic"
+
+
+def _has_order(info: Any) -> bool:
+    """Whether two values of a type can be compared, as far as the type tells."""
+    if isinstance(info, inspect.UnionType):
+        return {type(one) for one in info.types} <= {inspect.IntType, inspect.FloatType}
+    if isinstance(info, inspect.TupleType):
+        return all(map(_has_order, info.item_types))
+    if isinstance(info, inspect.LiteralType):
+        return len({type(one) for one in info.values}) == 1
+    kind = getattr(info, "cls", int)
+    return not isinstance(info, _WITHOUT_ORDER) and kind.__lt__ is not _OBJECT.__lt__
 
 
 def _has_other_keys(info: inspect.Type) -> bool:

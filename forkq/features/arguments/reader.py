@@ -98,10 +98,11 @@ class ArgumentReader:
             raise self._refused(misfit) from None
 
     def plain(self, values: Any) -> Any:
-        """Arguments in a list or a dict, as JSON has them. Raises InvalidJob for what it cannot
-        have."""
+        """Arguments in a list or a dict, as JSON has them, a set in the order that a push gives it.
+        Raises InvalidJob for what JSON cannot have."""
+        codec = PLAIN if self._known is None else self._known.arguments
         try:
-            return PLAIN.plain(values)
+            return codec.plain(values)
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidJob(f"job {self._name!r}: a value cannot be JSON: {error}") from None
 
