@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import closing
+from typing import Any
 
 import pytest
 from datadog.dogstatsd.base import DogStatsd
+from redis import Redis
 from statsd import StatsClient  # type: ignore[import-untyped]
 
 import forkq
 from forkq import middleware, registry, testing
+from forkq.config.capsule import Kind
 from forkq.contrib import runs, statsd
+from tests.redis.in_process_child import InProcessChild
+from tests.support.server import Server
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("clean_process")
 
@@ -125,3 +133,39 @@ def test_what_is_not_counted(receiver: socket.socket, monkeypatch: pytest.Monkey
             middleware.server.run({"class": "app.Ping"}, interrupted)
         client.incr("the.end")
     assert lines(receiver, 1) == ["the.end:1|c"]
+
+
+@pytest.mark.parametrize("kind", ["threads", "async"])
+def test_coroutines_that_run_at_once_are_counted_each_as_its_own(
+    receiver: socket.socket, pushes_here: Redis, redis_server: Server, kind: Kind
+) -> None:
+    """By the class and end of each, also if they end in another order than they have begun."""
+    gates, begun = [threading.Event() for _ in range(4)], list[int]()
+    ends: list[Any] = [None, (ValueError, "no"), (forkq.Discard, "old"), (forkq.Snooze, 900)]
+
+    async def until_its_turn(number: int) -> None:
+        begun.append(number)
+        while not gates[number].is_set():
+            await asyncio.sleep(0.001)
+        if ends[number] is not None:
+            error, what = ends[number]
+            raise error(what)
+
+    for number in range(4):
+        job = forkq.job(name=f"app.Load{number}", queue="mail", retry=0)(until_its_turn)
+        job.perform_async(number)
+    client = StatsClient("127.0.0.1", receiver.getsockname()[1])
+    statsd.report(client)
+    found: list[str] = []
+    with closing(client), InProcessChild(redis_server.url, queue="mail", concurrency=4, kind=kind):
+        wait_until(lambda: len(begun) == 4, what="all four at once")
+        for number in (3, 1, 0, 2):
+            gates[number].set()
+            found += lines(receiver, 3 if number == 0 else 2)
+    waited = "forkq.job.wait.mail:N|ms"
+    assert found == [
+        *("forkq.jobs.app_Load3.snoozed:1|c", waited),
+        *("forkq.jobs.app_Load1.dead:1|c", waited),
+        *("forkq.jobs.app_Load0.done:1|c", "forkq.job.run.app_Load0:N|ms", waited),
+        *("forkq.jobs.app_Load2.discarded:1|c", waited),
+    ]
