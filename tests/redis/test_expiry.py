@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -301,15 +302,25 @@ def test_an_odd_moment_is_none(redis: Redis, redis_server: Server, odd: Any) -> 
         wait_until(lambda: ran, what="the run")
 
 
-def test_what_expires_gives_its_token_back(redis: Redis, redis_server: Server) -> None:
-    """A rate of one job an hour, and the job that is in time comes behind ten that are late."""
+@pytest.mark.parametrize("leads", [False, True], ids=["a child alone", "beside a leader"])
+def test_thousands_that_have_expired_cost_a_slow_queue_no_token(
+    redis: Redis, redis_server: Server, leads: bool
+) -> None:
+    """A rate of one job an hour, and the job that is in time comes behind 1,000 that are late."""
     stale()
-    redis.lpush(QUEUE, *(payload(now() - 1, jid=f"late{n}") for n in range(10)))
-    redis.lpush(QUEUE, payload(now() + 60))
-    rules = {"default": Rules(rate=Rate(1, 3600))}
-    with InProcessChild(redis_server.url, rules=rules):
+    redis.lpush(QUEUE, *(payload(now() - 1, jid=f"late{n}") for n in range(1000)))
+    redis.lpush(QUEUE, payload(now() + 900))
+    redis.zadd(MARKED, {"default": now() - 1})
+    with ExitStack() as stack:
+        if leads:
+            stack.enter_context(InProcessClock(redis_server.url))
+        rules = {"default": Rules(rate=Rate(1, 3600))}
+        stack.enter_context(InProcessChild(redis_server.url, rules=rules))
         wait_until(lambda: ran, what="the job in time")
-    assert ended(redis) == {b"Stale|expired": b"10"}
+        wait_until(lambda: ended(redis) == {b"Stale|expired": b"1000"}, what="all ends")
+    assert not redis.exists(QUEUE)
+    bucket: Any = redis.get("{queue:default}:bucket")
+    assert float(bucket.split()[0]) < 0.1
 
 
 def test_a_retry_that_would_be_too_late_ends_the_job(redis: Redis, redis_server: Server) -> None:
