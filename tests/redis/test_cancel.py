@@ -15,7 +15,7 @@ import pytest
 from redis import Redis
 
 import forkq
-from forkq import api, cancelling, middleware, registry
+from forkq import api, cancelling, default_client, middleware, registry
 from forkq.child.heartbeat.beat import Heartbeat
 from forkq.child.heartbeat.cancelled import WatchCancelled
 from forkq.child.heartbeat.stats import Totals
@@ -321,6 +321,30 @@ def test_notes_outlive_the_leader(
     with InProcessClock(redis_server.url):
         wait_until(lambda: not redis.exists(QUEUE), what="the end of the other one")
         wait_until(lambda: not redis.exists(CANCELLED), what="the end of both notes")
+
+
+def test_notes_and_locks_outlive_a_restart_of_redis(
+    own_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From its file: a job that is due in 30 days and one in a queue were cancelled, and a unique
+    one waits."""
+    monkeypatch.setattr(default_client, "_default", None)
+    job = work()
+    ours = forkq.job(name="Ours", queue="ours", unique_for=900)(ran.append)
+    with closing(forkq.configure(own_server.url, environ={})):
+        later, waits = job.perform_in(30 * 86_400, 1), job.perform_async(2)
+        held = ours.perform_async(7)
+        assert api.cancel_jobs([later, waits]) == {later: "pending", waits: "pending"}
+        own_server.restart()
+        redis = own_server.client()
+        assert (redis.zcard("schedule"), redis.llen(QUEUE)) == (1, 1)
+        assert ours.set(on_duplicate="return").perform_async(7) == held
+        with InProcessClock(own_server.url), InProcessChild(own_server.url, queue="ours"):
+            wait_until(lambda: not redis.exists(CANCELLED), what="the end of both notes")
+            wait_until(lambda: not redis.keys("forkq:unique:*"), what="the end of the lock")
+        assert (redis.exists("schedule", QUEUE), ran) == (0, [7])
+        assert redis.hgetall(ENDS) == {b"Work|cancelled": b"2", b"Ours|duplicate": b"1"}
+        assert ours.perform_async(7) not in ("", held)
 
 
 def test_a_job_for_a_newer_forkq_is_left_to_that(
