@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -12,8 +13,12 @@ from redis import Redis
 
 import forkq
 import forkq.testing
-from forkq import middleware, registry
+from forkq import api, default_client, middleware, registry
 from forkq.client import transactions
+from forkq.store.connection import RedisConnection
+from forkq.wire.times import now
+from tests.redis.test_ticks import catch_up, enqueuer
+from tests.support.recorded_log import RecordedLog
 
 QUEUE = "queue:default"
 Pushes = Callable[[Any, pytest.MonkeyPatch], Any]
@@ -40,6 +45,20 @@ def at_commit(job: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     return told[0] if told else None
 
 
+def at_a_tick(job: Any, _: pytest.MonkeyPatch) -> Any:
+    """The history of a periodic job has the jid of the job that is there."""
+    api.cron.add("minutely", "* * * * *", job, args=[7, 2])
+    at = now() + 60
+    with closing(RedisConnection(default_client.default().routes[0]._access.url)) as connection:
+        connection.connect()
+        one = enqueuer(connection, RecordedLog(), lambda: at)
+        one.load(watch=False)
+        catch_up(one, at)
+    [run] = api.cron.history("minutely")
+    assert (run.event == "enqueued") == bool(run.jid)
+    return run.why or None
+
+
 WAYS: dict[str, Pushes] = {
     "single": lambda job, _: job.perform_async(7, 2),
     "bulk": lambda job, _: job.perform_bulk([(7, 2)])[0],
@@ -47,6 +66,7 @@ WAYS: dict[str, Pushes] = {
     "awaited": lambda job, _: asyncio.run(job.aperform_async(7, 2)),
     "awaited bulk": lambda job, _: asyncio.run(job.aperform_bulk([(7, 2)]))[0],
     "at a commit": at_commit,
+    "at a tick": at_a_tick,
 }
 
 
@@ -80,7 +100,7 @@ def test_each_way_of_pushing_obeys(
         answer = error
     gives_way = how in ("replace", "latest")
     assert versions(redis) == [2 if gives_way else 1]
-    if way == "at a commit":
+    if way in ("at a commit", "at a tick"):
         assert answer == (None if gives_way else before)
     elif how == "raise":
         assert isinstance(answer, forkq.Duplicate)

@@ -21,7 +21,7 @@ from django.urls import path
 from redis import Redis
 
 import forkq
-from forkq import testing
+from forkq import registry, testing
 from forkq.errors import ForkqError, InvalidJob
 from forkq.wire.payload import loads
 from forkq.wire.times import now
@@ -102,6 +102,28 @@ def test_by_the_setting_each_push_waits(always: Any, redis: Redis) -> None:
         assert not redis.exists("schedule")
     assert waiting(redis) == jids
     assert redis.zcard("schedule") == 1
+
+
+@pytest.mark.parametrize("how", ["skip", "return", "raise", "replace", "latest"])
+def test_the_commit_finds_the_job_that_has_the_lock(
+    project: Any, redis: Redis, monkeypatch: pytest.MonkeyPatch, how: Any
+) -> None:
+    """A push that is rolled back meets none, and takes the place of none."""
+    monkeypatch.setattr(registry, "duplicate_handlers", [])
+    told: list[tuple[Any, str]] = []
+    forkq.on_duplicate(lambda job, holder: told.append((job["jid"], holder)))
+    unique = mail.set(unique_for=60, on_duplicate=how)
+    first = unique.perform_async(7)
+    with rolled_back():
+        unique.perform_async_on_commit(7)
+    with transaction.atomic():
+        second = unique.perform_async_on_commit(7)
+        [lock] = redis.keys("forkq:unique:*")
+        assert (redis.hget(lock, "next_jid"), told) == (None, [])
+    assert waiting(redis) == [first]  # that entry runs the newest job of its lock
+    gives_way = how in ("replace", "latest")
+    assert redis.hget(lock, "next_jid") == (second.encode() if gives_way else None)
+    assert told == ([] if gives_way else [(second, first)])
 
 
 def test_two_databases_must_both_commit(project: Any, redis: Redis) -> None:
