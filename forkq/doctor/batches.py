@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from ..features.batch.parts import number_in
 from ..store.steps import checked
 from ..units import format_duration, plural
 from ..wire.times import now
@@ -47,7 +48,7 @@ def _of_states(states: Sequence[Sequence[bytes | None]]) -> Iterator[str]:
     open_ones = [
         is_flow
         for state, at, is_flow in states
-        if state == b"open" and now() - float(at or 0) > _SILENT
+        if state == b"open" and now() - number_in(at) > _SILENT
     ]
     broken = sum(state == b"broken" for state, _, _ in states)
     unpushed = sum(map(bool, open_ones))

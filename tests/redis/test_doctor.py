@@ -563,12 +563,14 @@ def test_batches_that_no_process_ends_are_named(redis: Redis, redis_server: Serv
         redis.hset(f"forkq:batch:{number}", mapping={"state": state, "pushed_at": at})
         redis.zadd("forkq:batches", {f"forkq:batch:{number}": at})
     redis.hset("forkq:batch:flow", mapping={"state": "open", "pushed_at": old, "flow": 600})
-    redis.zadd("forkq:batches", {"forkq:batch:gone": 1, "forkq:batch:flow": old})
+    redis.hset("forkq:batch:odd", mapping={"state": "open", "pushed_at": "soon"})
+    names = ("gone", "flow", "odd")
+    redis.zadd("forkq:batches", {f"forkq:batch:{name}": old for name in names})
     told = found(redis_server.url, batches)
     assert told.level == "warn"
     assert told.what == (
-        "the block of 1 batch has raised an error; 1 batch is open, and got no member for an hour; "
-        "the push of 1 flow has not come to its end, so no step starts"
+        "the block of 1 batch has raised an error; 2 batches are open, and got no member for an "
+        "hour; the push of 1 flow has not come to its end, so no step starts"
     )
     redis.delete("forkq:batches")
     redis.xadd("forkq:notes", {"to": "mail"}, id=f"{int(1000 * time.time()) - 120_000}-0")

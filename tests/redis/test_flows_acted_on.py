@@ -31,6 +31,24 @@ def said_by(shell: Shell, line: str, *more: str) -> str:
     return shell.out
 
 
+def test_what_another_program_has_written_hides_no_batch_and_no_flow(
+    client: Any, redis: Redis
+) -> None:
+    job = made("job")
+    flow = forkq.Flow("", job.s(1) | job.s(2))
+    flow.push()
+    with forkq.Batch("odd") as batch:
+        job.perform_async(3)
+    odd: Any = {"total": "nan", "dead": "inf", "at": "soon", "pushed_at": "-inf"}
+    redis.hset(KEYS.batch(batch.bid), mapping=odd)
+    redis.hset(KEYS.cancelled, f"paused:{batch.bid}", "nan")
+    redis.hset(KEYS.flow_steps(flow.bid), "next:0", b"\xff1w")
+    found = {one.bid: one for one in api.batches() + api.flows()}
+    assert [found[flow.bid].total, found[batch.bid].total, found[batch.bid].dead] == [2, 0, 0]
+    assert found[batch.bid].paused_at == 0
+    assert [step.name for step in api.Flow(flow.bid).steps()] == ["job", "job-2"]
+
+
 # Grafting
 
 

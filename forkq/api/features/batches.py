@@ -9,8 +9,8 @@ from typing import ClassVar, Final, Literal, TypeAlias, TypeVar, cast
 
 from ...cancelling import note_cancelled
 from ...errors import ForkqError, ServerUnavailable, shown
-from ...features.batch.parts import EVENTS, Event
-from ...features.batch.pause import field_of_pause, since_in
+from ...features.batch.parts import EVENTS, Event, number_in
+from ...features.batch.pause import field_of_pause
 from ...features.cancel.parts import field_of_batch
 from ...servers import Server, Servers, first_found
 from ...store.scripts import BATCH_CHANGE, FLOW_CHANGE
@@ -257,7 +257,7 @@ def _read(server: Server, bids: Sequence[str]) -> list[BatchReport]:
     pauses, *found = server.ask_leniently(paused, *asked)
     rows = zip(bids, found, pauses or [None] * len(bids), strict=True)
     return [
-        _report(server, bid, _texts(fields), since_in(at)) for bid, fields, at in rows if fields
+        _report(server, bid, _texts(fields), number_in(at)) for bid, fields, at in rows if fields
     ]
 
 
@@ -268,9 +268,9 @@ def _texts(fields: Mapping[bytes, bytes]) -> dict[str, str]:
 def _report(
     server: Server, bid: str, fields: dict[str, str], paused_at: float = 0.0
 ) -> BatchReport:
-    fired = {e: _number(fields.get(f"fired_{e[0]}")) for e in EVENTS if f"fired_{e[0]}" in fields}
+    fired = {e: number_in(fields.get(f"fired_{e[0]}")) for e in EVENTS if f"fired_{e[0]}" in fields}
     total, done, dead, other, void = (
-        int(_number(fields.get(n))) for n in ("total", "done", "dead", "other", "void")
+        int(number_in(fields.get(n))) for n in ("total", "done", "dead", "other", "void")
     )
     total, done = total - void, done - void  # places that no member has
     state = fields.get("state", "")
@@ -285,21 +285,13 @@ def _report(
     kind = FlowReport if "flow" in fields else BatchReport
     return kind(
         *(bid, fields.get("name", ""), cast("BatchState", state), total, done, dead, other),
-        *(_number(fields.get("at")), fired, listed["failing"], listed["dead"]),
+        *(number_in(fields.get("at")), fired, listed["failing"], listed["dead"]),
         tuple(key.removeprefix(before) for key in listed["child"]),
         fields.get("parent", ""),
-        max(0.0, now() - _number(fields.get("pushed_at"))),
+        max(0.0, now() - number_in(fields.get("pushed_at"))),
         server.name,
         paused_at,
     )
 
 
 _LISTED: Final = ("failing", "dead", "child")
-
-
-def _number(text: str | None) -> float:
-    """A number of forkq's scripts; 0 for what is none."""
-    try:
-        return float(text or 0)
-    except ValueError:
-        return 0.0

@@ -156,16 +156,20 @@ def _steps(
     found = {index: StepReport(name, index, "started") for name, index in names.items()}
     for index, step in found.items():
         failing, dead = (batch.get(b"%b:%d" % (kind, index)) for kind in (b"failing", b"dead"))
-        step.jid = (failing or dead or b"").decode("utf-8", "replace")
+        step.jid = _text(failing or dead)
         step.is_retried = failing is not None
         if b"wait:%d" % index in fields:
             step.state = "waits"
         else:
             _note_state(step, bits, fields.get(b"end:%d" % index))
     for index, step in sorted(found.items()):
-        for number, letter in _EDGE.findall(fields.get(b"next:%d" % index, b"").decode()):
+        for number, letter in _EDGE.findall(_text(fields.get(b"next:%d" % index))):
             _add_edge(step, found.get(int(number)), _SAID.get(letter, "wait"))
     return [found[index] for index in sorted(found)]
+
+
+def _text(value: bytes | None) -> str:
+    return (value or b"").decode("utf-8", "replace")
 
 
 def _note_state(step: StepReport, bits: bytes, end: bytes | None) -> None:

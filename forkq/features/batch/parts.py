@@ -11,6 +11,7 @@ another shard than the job, ``at`` is the name of that shard: the batch hears of
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from secrets import token_urlsafe
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
@@ -60,6 +61,15 @@ NO_MEMBER: Final = "no member"
 INDEX: Final = b"\x02"
 _PLACEHOLDER: Final = msgspec.Raw(INDEX)
 _LONGEST_BID: Final = 64
+
+
+def number_in(value: bytes | str | None) -> float:
+    """A number that forkq's scripts write of a batch; 0 for what is none."""
+    try:
+        found = float(value or 0)
+    except ValueError:
+        return 0.0
+    return found if isfinite(found) else 0.0
 
 
 def new_bid() -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from .parts import LIVES, place_in
+from .parts import LIVES, number_in, place_in
 
 _PAUSED: Final = "paused:"
 # Seconds for which a member is put off: the first time, and at most. In between as long as the
@@ -44,18 +44,10 @@ def read_pauses(reply: Mapping[bytes, bytes]) -> dict[str, BatchPause]:
     found = {}
     for field, value in reply.items():
         bid = str(field, "utf-8", "replace").removeprefix(_PAUSED)
-        since = since_in(value) if field.startswith(_PAUSED.encode()) else 0.0
+        since = number_in(value) if field.startswith(_PAUSED.encode()) else 0.0
         if since:
             found[bid] = BatchPause(bid, since)
     return found
-
-
-def since_in(value: bytes | None) -> float:
-    """The moment in the value of a pause, epoch seconds; 0 if there is none."""
-    try:
-        return float(value or 0)
-    except ValueError:
-        return 0.0
 
 
 def pause_of(pauses: Mapping[str, BatchPause], needs: Mapping[str, Any]) -> BatchPause | None:
