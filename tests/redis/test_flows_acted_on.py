@@ -49,6 +49,16 @@ def test_what_another_program_has_written_hides_no_batch_and_no_flow(
     assert [step.name for step in api.Flow(flow.bid).steps()] == ["job", "job-2"]
 
 
+def test_a_flow_that_is_paused_says_so(client: Any, environment: None, shell: Shell) -> None:
+    """Nothing else on its page would say why no step goes on."""
+    flow = forkq.Flow("", made("job").s(1) | made("job").s(2))
+    flow.push()
+    assert "paused" not in said_by(shell, f"flows show {flow.bid}")
+    said_by(shell, f"batches pause {flow.bid}")
+    said = said_by(shell, f"flows show {flow.bid}")
+    assert f"and its steps wait: `forkq batches resume {flow.bid}`" in said
+
+
 # Grafting
 
 

@@ -114,11 +114,7 @@ BATCHES: Final[Sheet[BatchReport]] = Sheet(
 def told(batch: BatchReport) -> list[str]:
     """What a person should know of a batch beside its numbers, and what to do about it."""
     said = [f"the time of on_{event} came {format_moment(at)}" for event, at in batch.fired.items()]
-    if batch.paused_at:
-        said.append(
-            f"it was paused {format_moment(batch.paused_at)}, and its members wait: "
-            f"`forkq batches resume {batch.bid}`"
-        )
+    said += pause_text(batch, "members")
     if batch.state == "broken":
         said.append(
             "its block has raised an error, and nothing ends it by itself: "
@@ -141,6 +137,14 @@ def told(batch: BatchReport) -> list[str]:
         said.append(f"{plural(batch.dead, 'member')} died: {again}")
     lists = (("failing", batch.failing), ("dead", batch.dead_jids), ("within it", batch.children))
     return [*said, *(f"{title}: {' '.join(names)}" for title, names in lists if names)]
+
+
+def pause_text(batch: BatchReport, noun: str) -> list[str]:
+    """What a person should know of the pause of a batch or a flow; nothing if it has none."""
+    if not batch.paused_at:
+        return []
+    since, remedy = format_moment(batch.paused_at), f"`forkq batches resume {batch.bid}`"
+    return [f"it was paused {since}, and its {noun} wait: {remedy}"]
 
 
 class BatchPart(NamedTuple):

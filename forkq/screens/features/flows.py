@@ -28,7 +28,7 @@ from ..table import (
     note,
 )
 from ..texts import name as shown
-from .batches import as_object, count_column, progress_cell, state_cell
+from .batches import as_object, count_column, pause_text, progress_cell, state_cell
 
 PATH: Final = "/flows"
 PATH_OF_ONE: Final = "/flow"
@@ -170,7 +170,7 @@ FLOW_STEPS: Final[Sheet[StepLine]] = Sheet(
 
 def told(flow: FlowReport, steps: Sequence[StepReport] = ()) -> list[str]:
     """What a person should know of a flow beside its numbers, and what to do about it."""
-    said = []
+    said = pause_text(flow, "steps")
     if flow.may_be_abandoned:
         said.append(f"its push has not ended: push it again, or `forkq flows cancel {flow.bid}`")
     if flow.dead and flow.state != "cancelled":
