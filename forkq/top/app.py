@@ -21,7 +21,7 @@ from textual.widgets import DataTable, Footer, Input
 from ..screens.plans import ActionDone, Plan
 from .acting import Acting, Failed, Outcome
 from .cells import BAD, STRONG, WARN, AsciiOnly, words
-from .content import Content, Left, Look, Page
+from .content import Content, Left, Look, Page, Selection
 from .keys import ACTS, KEYS, NEXT_SHARD, QUIT, UNDO, help_text
 from .line import ShownLine
 from .modals import Help, Question
@@ -221,10 +221,11 @@ class Top(App[None]):
             self._act(ACTS[letter][0])
 
     def _act(self, name: str) -> None:
-        act, selection = self.page.acts().get(name), self.view.selection(self._wanted)
+        is_whole, act = self.page.acts_on_whole, self.page.acts().get(name)
+        selection = Selection(()) if is_whole else self.view.selection(self._wanted)
         if act is None or selection is None:
             return
-        if self.view.has_jumped:
+        if self.view.has_jumped and not is_whole:
             self.say(words(("The row has just left, and this is another: look again.", WARN)))
             return
         self.acting.begin(lambda server: act(server, selection))

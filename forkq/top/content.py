@@ -114,6 +114,8 @@ class Page:
     hint: ClassVar[str] = ""
     # Whether rows can be selected, and the page has a filter.
     many: ClassVar[bool] = False
+    # Whether its actions are about what the page shows, and need no row.
+    acts_on_whole: ClassVar[bool] = False
     # Whether an action ends it: what it shows has left.
     ends: ClassVar[bool] = False
     searches: ClassVar[bool] = True

@@ -196,6 +196,8 @@ def test_top_opens_a_batch_and_what_is_in_it(web: TestClient, redis: Redis) -> N
         await screen.shows("What has become of this job?", "Load", f"member 0 of {outer.bid}")
         await screen.press("escape", "j", "enter")
         await screen.shows("inner  waiting", "1 member, 1 not ended")
+        await screen.press("p")
+        await screen.shows("is paused: its members wait", "it was paused")
         await screen.press("escape", "escape")
         await screen.shows("What belongs together")
 

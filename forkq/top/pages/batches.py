@@ -61,6 +61,7 @@ class BatchPage(Page):
     number: ClassVar[str] = "2"
     path: ClassVar[str] = PATH_OF_ONE
     question: ClassVar[str] = "What keeps this batch?"
+    acts_on_whole: ClassVar[bool] = True
 
     def __init__(self, bid: str) -> None:
         self._bid = bid
@@ -76,6 +77,7 @@ class BatchPage(Page):
         return {
             "cancel": lambda server, _: cancel(server, self._bid),
             "retry": lambda server, _: retry(server, self._bid),
+            "pause": lambda server, _: pause_or_resume(server, self._bid),
         }
 
     def open(self, target: BatchPart) -> Page | None:

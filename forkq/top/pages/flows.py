@@ -57,6 +57,7 @@ class FlowPage(Page):
     number: ClassVar[str] = "2"
     path: ClassVar[str] = PATH_OF_ONE
     question: ClassVar[str] = "Where is each step, and why does it wait?"
+    acts_on_whole: ClassVar[bool] = True
 
     def __init__(self, bid: str) -> None:
         self._bid = bid
