@@ -192,7 +192,15 @@ def upgrade_of(spec: JobSpec, version: int) -> Callable[[Handler], Handler]:
     for a job without versions, and for one that is not an older one."""
     if spec.upgrades is None:
         raise InvalidJob(f"job {spec.name!r} has no older version: write version=2 in its head")
-    return spec.upgrades.add(version)
+    add = spec.upgrades.add(version)
+
+    def register(step: Handler) -> Handler:
+        refuse_lazy(
+            step, f"upgrade({version}) of the job {spec.name!r},", "make it a plain function"
+        )
+        return add(step)
+
+    return register
 
 
 def add(spec: JobSpec) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from contextlib import closing
 from datetime import date
@@ -252,5 +253,7 @@ def test_an_upgrade_that_leads_nowhere_is_refused() -> None:
             job.upgrade(version)
     with pytest.raises(forkq.InvalidJob, match="has no older version: write version=2"):
         thumbnail(1, []).upgrade(1)
+    with pytest.raises(forkq.ForkqError, match=r"upgrade\(1\) of .*Odd.* is async: a call"):
+        forkq.job(name="Odd", version=2)(lambda: None).upgrade(1)(asyncio.sleep)
     with pytest.raises(AttributeError, match=r"has no perform\(\)"):
         forkq.Job.upgrade(1)
