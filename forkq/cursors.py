@@ -59,6 +59,21 @@ def _number(name: str, given: int | None) -> int | None:
     raise InvalidJob(f"{name}={shown(given)} is no number of items: pass one, or None")
 
 
+def _at_least_one(name: str, given: int) -> int:
+    """Raises InvalidJob for what is no number of items from 1 on: the job would skip them."""
+    if type(given) is int and given > 0:
+        return given
+    raise InvalidJob(f"{name}={shown(given)} is no number of items: pass a whole number from 1 on")
+
+
+def _columns_of(key: Any) -> list[Any]:
+    """The columns of a key, which may be one. Raises InvalidJob for none."""
+    found = list(key) if isinstance(key, list | tuple) else [key]
+    if not found:
+        raise InvalidJob("the key has no column: name one that no two rows share, or several")
+    return found
+
+
 def sequence(items: Sequence[Item], cursor: int | None = None) -> Pairs[Item]:
     """The items of a list. The cursor is the place of an item."""
     begin = cursor or 0
@@ -133,13 +148,13 @@ def django_rows(
     names a field that no two rows share, or several of which no two rows share all. The cursor is
     the key of a row. ``count``, such as ``rows.count()``: how many there are, for the progress of
     the job. Raises InvalidJob for a key that may be null, or that two rows share."""
-    columns = _django_key(rows, [key] if isinstance(key, str) else key)
+    columns = _django_key(rows, _columns_of(key))
     ordered = rows.order_by(*(column.name for column in columns))
 
     def read(condition: Any, most: int) -> list[Any]:
         return list((ordered if condition is None else ordered.filter(condition))[:most])
 
-    return Pairs(_by_key(columns, read, cursor, page), count=count)
+    return Pairs(_by_key(columns, read, cursor, _at_least_one("page", page)), count=count)
 
 
 def _django_key(rows: QuerySet[Any], names: Sequence[str]) -> list[_KeyColumn]:
@@ -178,7 +193,7 @@ def sqlalchemy_rows(
     rows share all. The cursor is the key of a row. ``count``: how many there are, for the progress
     of the job. Raises InvalidJob for a cursor that is no value of the key, and for a key that may
     be null, or that two rows share."""
-    keys = list(key) if isinstance(key, list | tuple) else [key]
+    keys = _columns_of(key)
     columns = [_sqlalchemy_column(one) for one in keys]
     if getattr(statement, "_limit_clause", None) is not None:
         raise InvalidJob("the select has a limit: leave it out, `page` rows are read at a time")
@@ -188,10 +203,12 @@ def sqlalchemy_rows(
         found = ordered if condition is None else ordered.where(condition)
         return list(session.scalars(found.limit(most)))
 
-    return Pairs(_by_key(columns, read, cursor, page), count=count)
+    return Pairs(_by_key(columns, read, cursor, _at_least_one("page", page)), count=count)
 
 
 def _sqlalchemy_column(column: Any) -> _KeyColumn:
+    if not isinstance(getattr(column, "key", None), str):
+        raise InvalidJob(f"the key has {a_type(type(column))}: name a mapped column, as in User.id")
     if getattr(column, "nullable", False):
         raise InvalidJob(_NULLABLE.format(column))
     return _KeyColumn(
@@ -287,6 +304,7 @@ def _names(columns: Sequence[_KeyColumn]) -> str:
 
 def batches(pairs: Iterable[tuple[Item, Any]], size: int) -> Pairs[list[Item]]:
     """``size`` items at a time. The cursor is that of the first one of a batch."""
+    _at_least_one("size", size)
     source = pairs if isinstance(pairs, WorkSource) else WorkSource()
     count = None if source.count is None else -(-source.count // size)
     return Pairs(_batches(pairs, size), source.total, count=count)

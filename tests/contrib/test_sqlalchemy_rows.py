@@ -101,6 +101,14 @@ def test_what_cannot_be_walked_is_refused() -> None:
         cursors.sqlalchemy_rows(odd, select(Line), Line.text)
     with pytest.raises(InvalidJob, match="the select has a limit: leave it out"):
         cursors.sqlalchemy_rows(odd, select(Line).limit(5), Line.at)
+    with pytest.raises(InvalidJob, match="the key has no column: name one"):
+        cursors.sqlalchemy_rows(odd, select(Line), [])
+    for key, kind in (("at", "a str"), (Line.at.desc(), "a UnaryExpression")):
+        with pytest.raises(InvalidJob, match=f"the key has {kind}: name a mapped column"):
+            cursors.sqlalchemy_rows(odd, select(Line), key)
+    for page in (0, -1, True):
+        with pytest.raises(InvalidJob, match=f"page={page} is no number of items"):
+            cursors.sqlalchemy_rows(odd, select(Line), Line.at, page=page)
     with pytest.raises(InvalidJob, match="has not one value for each of order, number"):
         list(cursors.sqlalchemy_rows(odd, select(Line), BOTH, ["x"]))
     with pytest.raises(InvalidJob, match=r"'x' is no key of Line\.order, which is a UUID"):

@@ -64,6 +64,8 @@ def test_batches_begin_with_their_cursor() -> None:
     found = rests(lambda at: cursors.batches(cursors.sequence("abcde", at), 2))
     assert found == [(["a", "b"], 0), (["c", "d"], 2), (["e"], 4)]
     assert cursors.batches(cursors.sequence("abcde"), 2).total == 5
+    with pytest.raises(InvalidJob, match="size=0 is no number of items: pass a whole number"):
+        cursors.batches(cursors.sequence("abcde"), 0)
 
 
 def test_loops_inside_each_other_go_on_inside() -> None:

@@ -53,6 +53,10 @@ def test_rows_come_in_the_order_of_their_key(project: Any) -> None:
     by_domain = rests(lambda at: cursors.django_rows(rows, at, key="domain", page=2))
     assert [row.id for row in by_domain] == [5, 4, 3, 1]
     assert cursors.django_rows(rows, count=rows.count()).count == 4
+    with pytest.raises(InvalidJob, match="page=0 is no number of items"):
+        cursors.django_rows(rows, page=0)
+    with pytest.raises(InvalidJob, match="the key has no column"):
+        cursors.django_rows(rows, key=[])
 
 
 def test_rows_that_share_a_key_are_told_and_two_fields_tell_them_apart(project: Any) -> None:
