@@ -292,24 +292,28 @@ def test_some_arguments_of_a_task_count(made: Any, redis: Redis, by: Any) -> Non
     assert unique.enqueue(7, 1).id == unique.enqueue(7, version=2).id != unique.enqueue(8, 1).id
 
 
-def test_a_task_may_say_that_a_duplicate_is_an_error(made: Any, redis: Redis) -> None:
-    unique = with_its_options(made, unique_for=60, on_duplicate="raise")
-    first = unique.enqueue(7)
-    with pytest.raises(Duplicate) as raised:
-        unique.enqueue(7)
-    assert raised.value.jid == first.id
-    assert list(redis.scan_iter("forkq:task:*")) == [f"forkq:task:{first.id}".encode()]
-
-
-def test_the_newest_task_runs_and_has_a_result(
-    made: Any, redis: Redis, redis_server: Server
+@pytest.mark.parametrize("how", ["skip", "return", "raise", "replace", "latest"])
+def test_a_task_says_what_a_duplicate_is(
+    made: Any, redis: Redis, redis_server: Server, how: str
 ) -> None:
-    latest = with_its_options(made, unique_for=60, unique_by=["doc"], on_duplicate="latest")
-    results = [latest.enqueue(7, version) for version in (1, 2, 3)]
-    assert len({result.id for result in results}) == 3
+    """The newest task has a result of its own; else there is one record, of the first."""
+    task = with_its_options(made, unique_for=60, unique_by=["doc"], on_duplicate=how)
+    first = task.enqueue(7, 1)
+    try:
+        found = task.enqueue(7, 2).id
+    except Duplicate as error:
+        assert how == "raise"
+        found = error.jid
+    else:
+        assert how != "raise"
+    gives_way = how in ("replace", "latest")
+    records = {f"forkq:task:{jid}".encode() for jid in (first.id, found)}
+    assert set(redis.scan_iter("forkq:task:*")) == records
+    assert len(records) == (2 if gives_way else 1)
     run_waiting(redis_server)
-    assert refreshed(results[2]).return_value == 3
-    assert refreshed(results[0]).status == TaskResultStatus.READY
+    assert task.get_result(found).return_value == (2 if gives_way else 1)
+    ended = TaskResultStatus.READY if gives_way else TaskResultStatus.SUCCESSFUL
+    assert refreshed(first).status == ended
 
 
 def test_a_throttled_task_has_failed_and_was_not_enqueued(made: Any, redis: Redis) -> None:
