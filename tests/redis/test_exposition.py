@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import time
@@ -122,6 +123,21 @@ def test_hostile_names_break_no_line(
         assert len(queues) == len(HOSTILE) + 1
         assert max(map(len, queues)) <= 200
         assert found["forkq_jobs_total", ('Bad"Class\\', "done")] == 1
+
+
+def test_each_end_that_redis_counts_is_an_outcome_that_the_page_names(
+    redis: Redis, redis_server: Server
+) -> None:
+    wire, page = ((ROOT / "docs" / name).read_text() for name in ("wire.md", "metrics.md"))
+    [row] = [each for each in wire.splitlines() if each.startswith("| `forkq:totals:ends`")]
+    outcomes = {*re.findall(r"`([a-z]+)`", row), "damaged"} - {"once"}  # an option
+    assert outcomes > {"expired", "snoozed", "duplicate", "repeated"}
+    assert {each for each in outcomes if f"`{each}`" not in page} == set()
+    redis.hset("forkq:totals:ends", mapping={f"A|{each}": 2 for each in outcomes})
+    found = samples(redis_server.url)
+    assert {each: found["forkq_jobs_total", ("A", each)] for each in outcomes} == dict.fromkeys(
+        outcomes, 2
+    )
 
 
 def test_ends_of_children_are_0_before_the_first_one(redis: Redis, redis_server: Server) -> None:

@@ -13,7 +13,11 @@ from forkq import middleware, registry
 from forkq.api.features.results import job_result
 from forkq.wire.keys import Keys
 from forkq.wire.times import now
+from tests.redis.in_process_child import InProcessChild
+from tests.redis.in_process_clock import InProcessClock
 from tests.redis.shell import Shell
+from tests.support.server import Server
+from tests.support.waiting import wait_until
 
 KEYS = Keys()
 
@@ -85,6 +89,58 @@ def test_find_says_how_a_job_has_ended(
     assert shell.out == "j1 is nowhere: it is done, and has returned 7\n"
     assert shell("find j1 --json") == 1
     assert json.loads(shell.out)["result"]["value"] == 7
+
+
+ENDS = {
+    "done": "it is done, and has returned 7",
+    "dropped": "it is dropped: ValueError: 7",
+    "discarded": "it is discarded: forkq.errors.Discard: old",
+    "expired": "it is expired: it was not run in time",
+    "cancelled": "it was cancelled, at ",
+    "replaced": "it is replaced: a newer job with the same arguments has taken its place",
+    "deleted": "it is deleted: it was deleted",
+}
+
+
+def test_find_says_of_each_end_what_it_was(
+    environment: None, client: forkq.Client, redis: Redis, redis_server: Server, shell: Shell
+) -> None:
+    """Of jobs that keep a result. What is cancelled is known of every job."""
+
+    @forkq.job(name="Ends", result_ttl=60, retry=0, dead=False)
+    def ends(how: str) -> int:
+        if how == "discarded":
+            raise forkq.Discard("old")
+        if how == "dropped":
+            raise ValueError(7)
+        return 7
+
+    kinds: dict[str, Any] = {
+        "expired": {"expires_in": 0.05},
+        "replaced": {"on_duplicate": "replace"},
+    }
+    pushed = dict[str, str]()
+    for how in ENDS:
+        pushed[how] = ends.set(unique_for=60, **kinds.get(how, {})).perform_async(how)
+    latest = now()
+    ends.set(unique_for=60, on_duplicate="replace").perform_async("replaced")
+    [entry] = [each for each in forkq.Queue("default") if each.jid == pushed["deleted"]]
+    assert entry.delete()
+    wait_until(lambda: now() > latest + 0.1, what="the end of its time")
+
+    def are_known() -> bool:
+        found = [job_result(jid) for jid in pushed.values()]
+        return all(each is not None and each.outcome for each in found)
+
+    with InProcessClock(redis_server.url):
+        assert forkq.cancel(pushed["cancelled"], wait=20) == "removed"
+        with InProcessChild(redis_server.url):
+            wait_until(are_known, what="all ends")
+    for how, said in ENDS.items():
+        assert shell(f"find {pushed[how]}") == 1
+        assert shell.out.startswith(f"{pushed[how]} is nowhere: {said}")
+        assert shell(f"find {pushed[how]} --json") == 1
+        assert json.loads(shell.out)["result"]["outcome"] == how
 
 
 def test_results_of_jobs_with_secrets_are_not_shown(
