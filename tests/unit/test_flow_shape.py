@@ -10,6 +10,7 @@ import pytest
 
 from forkq.api import StepReport
 from forkq.screens.features.flow_shape import MOST, FlowShape, shape_of
+from forkq.screens.features.flows import tree
 from forkq.web.plots.flow_graph import flow_graph, sign_of
 from forkq.web.plots.layers import Arrangement, arranged
 
@@ -82,6 +83,16 @@ def test_a_group_says_first_what_a_person_should_hear() -> None:
     assert group.counts == {"dead": 1, "started": 1, "waits": 97, "done": 1}
     assert shape.group_of("page-77") is group
     assert shape.group_of("nothing") is None
+
+
+def test_a_tree_counts_steps_by_the_states_that_its_lines_have() -> None:
+    """A step that is retried is no ordinary one that has started."""
+    steps = steps_of(
+        {f"page-{n}": [] for n in range(20)}, **{f"page-{n}": "started" for n in range(20)}
+    )
+    for step in steps[:15]:
+        step.is_retried = True
+    assert [*tree(steps)][-1] == "... 8 more steps: 3 retried, 5 started"
 
 
 def test_an_empty_flow_has_an_empty_picture() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -11,9 +10,8 @@ import msgspec
 
 from ...api import StepReport
 from ...features.flow.parts import OnFailure
-from ...units import format_count
 from ..texts import name as shown
-from .flows import DEEPEST, rank, state_of
+from .flows import DEEPEST, counts_of, counts_text
 
 # How many boxes a picture has at most.
 MOST: Final = 60
@@ -39,8 +37,7 @@ class AlikeSteps(msgspec.Struct, frozen=True):
     @property
     def counts(self) -> dict[str, int]:
         """How many of its steps are in which state, what a person should hear of first in front."""
-        found = Counter(map(state_of, self.steps))
-        return {name: found[name] for name in sorted(found, key=rank)}
+        return counts_of(self.steps)
 
     @property
     def state(self) -> str:
@@ -52,7 +49,7 @@ class AlikeSteps(msgspec.Struct, frozen=True):
         """The state of its only step, or how many of its steps are in which state."""
         if len(self.steps) == 1:
             return "held up" if self.steps[0].held_by else self.state
-        return ", ".join(f"{format_count(count)} {state}" for state, count in self.counts.items())
+        return counts_text(self.counts)
 
 
 class Edge(NamedTuple):
@@ -95,9 +92,7 @@ def folded_lines(shape: FlowShape) -> Iterator[str]:
     """The shape as text: a line for each box, moved to the right by its layer, with how many steps
     it has in which state."""
     for group in sorted(shape.groups, key=lambda group: group.layer):
-        counts = ", ".join(
-            f"{format_count(count)} {state}" for state, count in group.counts.items()
-        )
+        counts = counts_text(group.counts)
         said = group.state if len(group.steps) == 1 else f"{len(group.steps):,} steps: {counts}"
         yield f"{'  ' * min(group.layer, DEEPEST)}{shown(group.title)}  {said}"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -86,6 +86,17 @@ def state_of(step: StepReport) -> str:
     if step.is_retried:
         return "retried"
     return step.outcome if step.state == "otherwise" else step.state
+
+
+def counts_of(steps: Iterable[StepReport]) -> dict[str, int]:
+    """How many of these steps are in which state, what a person should hear of first in front."""
+    found = Counter(map(state_of, steps))
+    return {name: found[name] for name in sorted(found, key=rank)}
+
+
+def counts_text(counts: Mapping[str, int]) -> str:
+    """These counts in words."""
+    return ", ".join(f"{format_count(count)} {state}" for state, count in counts.items())
 
 
 class StepLine(msgspec.Struct, frozen=True):
@@ -261,8 +272,7 @@ def _shown(
         return [*steps]
     folded = leaves[_MOST_ALIKE:]
     names = {step.name for step in folded}
-    counts = Counter(step.state for step in folded)
-    each = ", ".join(f"{format_count(count)} {state}" for state, count in counts.items())
+    each = counts_text(counts_of(folded))
     rest = [step for step in steps if step.name not in names]
     return [*rest, f"... {plural(len(folded), 'more step')}: {each}"]
 
