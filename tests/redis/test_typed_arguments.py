@@ -240,6 +240,17 @@ def with_lines(*lines: Any) -> Order:
     return replace(ORDER, lines=lines)
 
 
+class Parts(pydantic.RootModel[dict[str, frozenset[int]]]):
+    """A model without names of fields."""
+
+
+class Basket(pydantic.BaseModel):
+    """A model with sets, also inside of its parts."""
+
+    names: set[str]
+    parts: list[Parts]
+
+
 class Tabby(pydantic.BaseModel):
     """A pet of one kind."""
 
@@ -574,6 +585,14 @@ def test_a_set_is_written_alike_in_each_process(client: Any, redis: Redis) -> No
     job = taking(set[str])
     job.perform_async({"b", "c", "a"})
     assert pushed(redis) == [[["a", "b", "c"]]]
+
+
+def test_the_sets_of_a_model_are_written_alike_in_each_process(client: Any, redis: Redis) -> None:
+    """Else a unique job has another lock in each process that pushes it."""
+    many, few = set("hgfedcba"), frozenset(range(1000, 0, -37))
+    taking(Basket).perform_async(Basket(names=many, parts=[Parts({"few": few})]))
+    expected = {"names": sorted(many), "parts": [{"few": sorted(few, key=str)}]}
+    assert pushed(redis) == [[expected]]
 
 
 def test_periodic_jobs_take_values_and_plain_json(client: Any) -> None:

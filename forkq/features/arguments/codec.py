@@ -385,8 +385,23 @@ def _written(value: Any) -> Any:
     if isinstance(value, _TIMES):
         return value.isoformat()
     if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json", by_alias=True)
+        plain = value.model_dump(mode="json", by_alias=True)
+        return _in_order(plain, value.model_dump(by_alias=True))
     raise TypeError("pass a value of the type that the job declares")
+
+
+def _in_order(plain: Any, value: Any) -> Any:
+    """What a model of pydantic has written, with the arrays of its sets in order: it writes them as
+    this process has them, and unique jobs are compared by the text."""
+    if isinstance(plain, dict) and isinstance(value, dict):
+        return {key: _in_order(each, value.get(key)) for key, each in plain.items()}
+    if not isinstance(plain, list):
+        return plain
+    if isinstance(value, set | frozenset):
+        return sorted(plain, key=msgspec.json.encode)
+    if isinstance(value, list | tuple) and len(value) == len(plain):
+        return [*map(_in_order, plain, value)]
+    return plain
 
 
 def _read(kind: Any, found: Any) -> Any:
