@@ -364,7 +364,7 @@ def _standing(bid: str, values: Sequence[bytes | None]) -> Standing:
     state, parent, calls, away, flow, *rest = (
         str(value or b"", "utf-8", "replace") for value in values
     )
-    numbers = tuple(int(text) if text.removeprefix("-").isdigit() else 0 for text in rest[:5])
+    numbers = tuple(int(text) if text.removeprefix("-").isdecimal() else 0 for text in rest[:5])
     fired, called = _letters_of(rest[5:8]), _letters_of(rest[8:])
     return Standing(
         bid, state, parent, bool(away), bool(flow), numbers, frozenset(calls), fired, called

@@ -46,7 +46,7 @@ def flows(server: ExaminedServer) -> Finding:
         said = f"{looked} without a change for 10 min: none stands behind a dead step"
         return Finding("ok", "flows", said)
     dead = plural(sum(int(row[4]) for row in still), "dead step")
-    what = f"{plural(len(still), 'flow stands', 'flows stand')} still behind {dead}"
+    what = f"{plural(len(still), 'flow')} with {dead}, and without a change for 10 min"
     remedy = "`forkq flows` shows them, `forkq flows retry` tries their dead steps again"
     return Finding("warn", "flows", what, "what waits for a dead step does not start", remedy)
 

@@ -233,8 +233,8 @@ class Flow:
 
     def _graft(self) -> None:
         """Adds steps to the flow, some hundred at a time. Raises InvalidJob, and adds none, for a
-        name that is not there, or that another step has added, and for more steps than a flow may
-        have."""
+        name that is not there, or that another step has added before, and for more steps than a
+        flow may have."""
         parts = [*pages([*self._pushed.values()])]
         if len(parts) > 1:
             self._send_grafts("look", names_only([*self._pushed.values()]))
