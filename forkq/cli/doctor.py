@@ -1,21 +1,27 @@
-"""``forkq doctor``: what could make this service lose, delay or refuse jobs."""
+"""``forkq doctor``: what could make this service lose, delay or refuse jobs; and ``forkq check``:
+whether the code here fits the jobs that wait."""
 
 from __future__ import annotations
 
 import json
 import signal
+import sys
 from collections.abc import Generator, Iterable, Iterator
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from ..config.config import Config
+from ..default_client import use
 from ..doctor.examination import all_findings
 from ..doctor.finding import Finding, Level, as_text
+from ..doctor.waiting.check import JobCheck, check_waiting
+from ..runtime.app_loader import import_app
 from ..runtime.exit_codes import INTERRUPTED
-from .options import Number, configuration, json_option, runs_tree
-from .output import echo
+from .options import Number, checks_jobs, configuration, json_option, runs_tree
+from .output import echo, echo_objects
 
 _INTERRUPTED: Final = (
     "forkq: interrupted: there is no verdict; the keys that it has made are deleted, or expire "
@@ -86,3 +92,40 @@ def _tried(config: Config) -> Iterator[Finding]:
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     return conformance(config)
+
+
+@click.command()
+@checks_jobs
+@json_option
+def check(wants_json: bool, **flags: Any) -> int:
+    """Say whether this code can run the jobs that wait: before it is deployed.
+
+    It imports the app here, and reads the queues, the schedule, the retries and what runs, on all
+    shards, or on the one Redis that --against names. It changes nothing there. One line for each
+    class and reason: how many jobs do not fit, where one of them is, and what to do. It shows names
+    and types, never values of arguments.
+
+    With --json: one object for each of these lines, and what was looked at on standard error.
+
+    Exit codes: 0 if each job fits, 1 if one does not.
+    """
+    with redirect_stdout(sys.stderr):  # what the app prints
+        found = _checked(configuration(**flags), is_one=flags.get("redis") is not None)
+    if wants_json:
+        echo_objects(one.as_dict() for one in found.mismatches)
+    else:
+        for one in found.mismatches:
+            echo(str(one))
+    for note in found.notes():
+        echo(note, err=wants_json)
+    return 0 if found.fits else 1
+
+
+def _checked(config: Config, *, is_one: bool) -> JobCheck:
+    """Imports the app, and looks at the jobs of all shards; of the default one if ``is_one``."""
+    if not config.app:
+        raise click.UsageError('name the code to check: give -r, or set app = "app.jobs"')
+    use(config)
+    import_app(config.app)
+    servers = use(config).servers  # the app may have configured another address
+    return check_waiting([servers.default] if is_one else servers, config.queue_names)

@@ -69,6 +69,7 @@ _COMMANDS = {
     "processes": "processes",
     "config": "config",
     "doctor": "doctor",
+    "check": "doctor",
     "demo": "first_steps",
     "adopt": "adopt",
     "init": "first_steps",
@@ -87,7 +88,7 @@ _GROUPS = {
     "Look": (
         *("stats", "running", "stuck", "find", "result", "steps", "processes", "queues", "jobs"),
         *("retries", "dead", "scheduled", "classes", "unique", "batches", "flows", "shards"),
-        *("doctor", "top", "web", "metrics"),
+        *("doctor", "check", "top", "web", "metrics"),
     ),
     "Act": (
         *("retry", "cancel", "undo", "signal", "pause", "resume", "limits", "cron"),

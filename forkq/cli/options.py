@@ -115,6 +115,13 @@ _FINDING = (
     flag_of("forkq.pidfile", metavar="F", about="The file with the master's process id."),
 )
 _REDIS = flag_of("redis.url", metavar="URL", about="redis://..., unix://... or `embedded`.")
+_AGAINST = flag_of(
+    "redis.url", "--against", metavar="URL", about="The one Redis whose jobs are looked at."
+)
+_QUEUE = flag_of(
+    "capsules.NAME.queues", "--queue", metavar="NAME[,WEIGHT]",
+    about="Queue to work on, in order (repeatable) [default].",
+)  # fmt: skip
 _RUNNING = (
     flag_of(
         "forkq.app", "--require", metavar="APP",
@@ -125,10 +132,7 @@ _RUNNING = (
     flag_of(
         "capsules.NAME.concurrency", "-c", metavar="N", about="Processors per child [{default}]."
     ),
-    flag_of(
-        "capsules.NAME.queues", "--queue", metavar="NAME[,WEIGHT]",
-        about="Queue to work on, in order (repeatable) [default].",
-    ),
+    _QUEUE,
     flag_of("forkq.timeout", "-t", metavar="S", about="Seconds to finish in [{default}]."),
     flag_of("log.format"),
     flag_of("log.level"),
@@ -166,6 +170,11 @@ def finds_shards(command: Command) -> Command:
 def runs_tree(command: Command) -> Command:
     """Adds every flag that sets a key of the configuration."""
     return _with((*_FINDING, _REDIS, *_RUNNING), command)
+
+
+def checks_jobs(command: Command) -> Command:
+    """Adds the flags that say which code is compared with the jobs of which Redis."""
+    return _with((*_FINDING, _AGAINST, _REQUIRE, _QUEUE), command)
 
 
 def configuration(**flags: Any) -> Config:

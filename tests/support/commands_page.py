@@ -30,6 +30,7 @@ The shell completes commands, options and names. In ~/.bashrc, with `zsh_source`
 # One for each command.
 EXAMPLES: Final = {
     "adopt": "forkq adopt . --json",
+    "check": "forkq check --against redis://redis.example.com:6379/0",
     "classes list": "forkq classes list",
     "classes release": "forkq classes release shop.Report",
     "config check": "forkq config check -C /etc/forkq/forkq.toml",

@@ -1,0 +1,1 @@
+"""Whether the jobs that wait in Redis fit the code that is here: ``forkq check``."""
