@@ -320,9 +320,9 @@ class JobWay:
     def _is_elsewhere(self, run: JobRun) -> bool:
         """Whether another process has the job that is not known here: during a deploy it waits for
         that one, for a day at most. An error of the job's own code says nothing of its class."""
-        if run.performing is not None:
+        if run.performing is not None or run.job is None or not waits_for_code(run.marks):
             return False
-        return waits_for_code(run.marks) and self._settler.elsewhere.has(run.shown_class)
+        return self._settler.elsewhere.has(run.job["class"])
 
     def _fail(self, run: JobRun, error: BaseException) -> None:
         decision = decide(run.unit, run.performing, error, run.add_problem)

@@ -161,9 +161,11 @@ class Blocks:
 
     def end(self, now: float) -> None:
         """Notes that nothing blocks the loop any more."""
-        if self.step is not None:
-            self.note(self.step, now)
-        self.step = self.now = None
+        # The loop's own thread and the watch may both see the end.
+        step, self.step = self.step, None
+        if step is not None:
+            self.note(step, now)
+        self.now = None
         if self._is_told:
             self._is_told = False
             self._tell()

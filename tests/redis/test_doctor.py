@@ -588,7 +588,8 @@ def test_flows_behind_dead_steps_are_named(redis: Redis, redis_server: Server) -
         at = time.time() if number == 3 else 7000
         redis.zadd("forkq:batches", {f"forkq:batch:{number}": at})
     told = found(redis_server.url, flows)
-    assert (told.level, told.what) == ("warn", "1 flow with 2 dead steps, and without a change for 10 min")
+    assert told.level == "warn"
+    assert told.what == "1 flow with 2 dead steps, and without a change for 10 min"
     redis.delete("forkq:batch:0")
     told = found(redis_server.url, flows)
     assert told.level == "ok"
