@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from inspect import iscoroutinefunction
 from math import inf
-from typing import Any
+from typing import Any, Final
 
 from ..default_client import default
 from ..features.marked import readable
 from ..store.route import EncodedJob, Wait
+from ..store.scripts import BATCH_CHANGE, CANCEL, FLOW_CHANGE, FLOW_PUSH, SIGNAL_SEND, Script
 from ..units import plural
 from ..wire.prepared import PreparedJob
 from ..wire.printable import with_message
+from .fake_connection import FakeConnection
 from .jobs import RecordedJobs
 from .kills import KillAt, Kills
 from .recorded_job import RecordedJob
+from .recorder import Recorder
 from .stack import within
+
+_CHANGES: Final = (
+    (FLOW_PUSH, "push of a flow"),
+    (FLOW_CHANGE, "cancel of a flow"),
+    (BATCH_CHANGE, "change of a batch"),
+)
 
 
 def crash_everywhere(
@@ -127,20 +136,9 @@ class _Jobs(RecordedJobs):
         with self._around(_push_of(jobs)):
             return await super().apush(jobs, wait, duplicates)
 
-    def signal(self, arguments: Sequence[Any]) -> int:
-        """Sends a signal, and is a point before and after it."""
-        with self._around(f"signal '{arguments[0]}'"):
-            return super().signal(arguments)
-
-    def change_batch(self, keys: Sequence[str], arguments: Sequence[Any]) -> bytes:
-        """Makes or changes a batch, and is a point before and after it."""
-        with self._around("change of a batch"):
-            return super().change_batch(keys, arguments)
-
-    def cancel(self, field: str) -> None:
-        """Cancels jobs, and is a point before and after it."""
-        with self._around(f"cancel of {field}"):
-            super().cancel(field)
+    def connection(self) -> AbstractContextManager[Any]:
+        """What stands in the place of a connection: its changes are points."""
+        return nullcontext(_Connection(self, self._around))
 
     @contextmanager
     def _around(self, what: str) -> Iterator[None]:
@@ -151,6 +149,35 @@ class _Jobs(RecordedJobs):
         kills.reach(f"before {what}")
         yield
         kills.reach(f"after {what}")
+
+
+class _Connection(FakeConnection):
+    """A connection each of whose scripts is a point before and after it."""
+
+    def __init__(
+        self, jobs: Recorder, around: Callable[[str], AbstractContextManager[None]]
+    ) -> None:
+        super().__init__(jobs)
+        self._around = around
+
+    def script(self, script: Script, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
+        """Changes batches and flows, cancels jobs, and sends signals."""
+        with self._around(_change_by(script, arguments)):
+            return super().script(script, keys, arguments)
+
+
+def _change_by(script: Script, arguments: Sequence[Any]) -> str:
+    if script is SIGNAL_SEND:
+        return f"signal '{arguments[0]}'"
+    if script is CANCEL:
+        return f"cancel of {', '.join(map(_named, arguments[2::2]))}"
+    return next(what for each, what in _CHANGES if each is script)
+
+
+def _named(field: str) -> str:
+    """What is cancelled. An id that is new in each run does not name the point."""
+    kind, _, _ = field.partition(":")
+    return {"jid": "a job", "batch": "a batch"}.get(kind, field)
 
 
 def _push_of(jobs: Sequence[EncodedJob]) -> str:

@@ -226,11 +226,73 @@ def test_a_batch_and_a_cancel_are_points() -> None:
         *("before change of a batch", "after change of a batch"),
         *("before push of member", "after push of member"),
         *("before change of a batch", "after change of a batch"),
-        "before cancel of jid:0123456789abcdef01234567",
-        "after cancel of jid:0123456789abcdef01234567",
+        "before cancel of a job",
+        "after cancel of a job",
         "before it is acknowledged",
     ]
     assert seen == [1, *[1] * 5, *[2] * 4]
+
+
+@pytest.mark.parametrize("kind", ["function", "coroutine"])
+def test_a_flow_is_pushed_between_two_points(journal: list[str], kind: str) -> None:
+    """So a mark that is set before the flow is pushed is found out: the next run pushes none."""
+
+    @forkq.job(name="step")
+    def step() -> None:
+        journal.append("step")
+
+    def marked() -> bool:
+        if "mark" in journal:
+            return True
+        journal.append("mark")
+        return False
+
+    @forkq.job(name="pushes")
+    def pushes() -> None:
+        if not marked():
+            forkq.Flow("two", step.s() | step.s()).push()
+
+    @forkq.job(name="pushes_by_loop")
+    async def pushes_by_loop() -> None:
+        if not marked():
+            await forkq.Flow("two", step.s() | step.s()).apush()
+
+    def check(jobs: RecordedJobs) -> None:
+        jobs.drain()
+        assert journal.count("step") == 2
+
+    job = pushes.s() if kind == "function" else pushes_by_loop.s()
+    with pytest.raises(AssertionError, match=r"does not bear 1 of 3 kills") as raised:
+        crash_everywhere(job, check=check, setup=journal.clear)
+    assert "killed before push of a flow, and run again" in str(raised.value)
+
+
+def test_a_flow_that_is_pushed_again_is_another_one(journal: list[str]) -> None:
+    """Its steps run once more. Its cancel is two changes, of its own and of what runs."""
+
+    @forkq.job(name="step")
+    def step() -> None:
+        journal.append("step")
+
+    @forkq.job(name="changes")
+    def changes() -> None:
+        forkq.Flow("stays", step.s()).push()
+        flow = forkq.Flow("goes", step.s())
+        flow.push()
+        flow.cancel()
+
+    seen: list[int] = []
+
+    def check(jobs: RecordedJobs) -> None:
+        jobs.drain()
+        seen.append(journal.count("step"))
+
+    points = crash_everywhere(changes.s(), check=check, setup=journal.clear)
+    around = ("before push of a flow", "after push of a flow")
+    of_flow = ("before cancel of a flow", "after cancel of a flow")
+    of_batch = ("before cancel of a batch", "after cancel of a batch")
+    assert points == [*around, *around, *of_flow, *of_batch, "before it is acknowledged"]
+    assert seen == [1, 1, 2, 2, 3, 3, 3, 3, 2, 2]
 
 
 def test_check_may_run_what_was_pushed(journal: list[str]) -> None:
