@@ -304,6 +304,7 @@ class World:
                 if carrier.next_due() is not None:
                     found = True
                     with suppress(*ConnectionLost):
+                        carrier.work()  # tells the other shards who carries
                         carrier.work()
         return found
 
