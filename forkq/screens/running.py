@@ -124,8 +124,9 @@ def _progress(line: RunLine) -> Cell:
         return _against_usual(line)
     silent = job.silent_for > _NO_PROGRESS
     still = (note(f"none for {format_duration(job.silent_for)}", "warn"),) if silent else ()
-    shares = (Share(reported.done, reported.total, "progress"),) if reported.total else ()
-    return *shares, Phrase(progress_text(reported, job.seconds_left)), *still
+    left, total = job.seconds_left, reported.total
+    shares = (Share(reported.done, total, "progress", is_said=left is not None),) if total else ()
+    return *shares, Phrase(progress_text(reported, left)), *still
 
 
 def _against_usual(line: RunLine) -> Cell:
