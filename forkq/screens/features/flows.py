@@ -95,7 +95,7 @@ def counts_of(steps: Iterable[StepReport]) -> dict[str, int]:
 
 
 def counts_text(counts: Mapping[str, int]) -> str:
-    """These counts in words."""
+    """The counts of steps by their states, in words."""
     return ", ".join(f"{format_count(count)} {state}" for state, count in counts.items())
 
 
