@@ -18,10 +18,11 @@ def newer_code(marks: Any, job: Payload) -> BaseException | None:
     """Why the forkq or the code here is too old for the job; None if it is not."""
     if needs_newer(marks):
         return postponed_too_long(marks) or NeedsNewer()
-    spec, needs = registry.find(job["class"]), needs_in(marks)
-    if versions.NEED not in needs or spec is None:
+    needs = needs_in(marks)
+    if versions.NEED not in needs:
         return None
-    return _newer_version(spec, needs, marks)
+    spec = registry.find(job["class"])
+    return None if spec is None else _newer_version(spec, needs, marks)
 
 
 def _newer_version(spec: JobSpec, needs: dict[str, Any], marks: Any) -> BaseException | None:

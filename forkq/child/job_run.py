@@ -105,10 +105,8 @@ class JobRun:
         """Has the end of a job that is done know what the job has returned, if that is kept."""
         marked = self.unit.marked
         if marked is not None and keeps_end(needs_in(self.marks)):
-            value, reader = (
-                getattr(self, "returned", None),
-                registry.reader_of(str(self.shown_class)),
-            )
+            value = getattr(self, "returned", None)
+            reader = registry.reader_of(str(self.shown_class))
             marked[RETURNED] = returned(value) if reader is None else reader.kept(value)
 
     def note_failed(self, error: BaseException) -> None:

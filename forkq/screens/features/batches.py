@@ -236,14 +236,21 @@ def cancel(server: Server, bid: str) -> Plan:
 
 def retry(server: Server, bid: str) -> Plan:
     """The plan that sends the dead members of a batch to their queues."""
-    report = Batch(bid, server).report()
+    return retry_dead(Batch(bid, server), "member", "batch", path_of(bid))
+
+
+def retry_dead(entry: Batch, member: str, whole: str, back: str, *details: str) -> Plan:
+    """The plan that sends the dead jobs of a batch, or of a flow, to their queues. ``member`` and
+    ``whole``: what people call one of them, and all; ``back``: the page to which it leads."""
+    report = entry.report()
 
     def do() -> ActionDone:
-        done = Batch(bid, server).retry_dead().done
+        done = entry.retry_dead().done
         return ActionDone(f"{plural(done, 'job')} retried.", count=done)
 
-    says = f"Retry {plural(report.dead, 'dead member')} of the batch {shown(bid)} now?"
-    return Plan(says, do, "Retry", path_of(bid))
+    dead = plural(report.dead, f"dead {member}")
+    says = f"Retry {dead} of the {whole} {shown(entry.bid)} now?"
+    return Plan(says, do, "Retry", back, details=details)
 
 
 def path_of(bid: str) -> str:

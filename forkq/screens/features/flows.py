@@ -28,7 +28,7 @@ from ..table import (
     note,
 )
 from ..texts import name as shown
-from .batches import as_object, count_column, pause_text, progress_cell, state_cell
+from .batches import as_object, count_column, pause_text, progress_cell, retry_dead, state_cell
 
 PATH: Final = "/flows"
 PATH_OF_ONE: Final = "/flow"
@@ -211,14 +211,8 @@ def cancel(server: Server, bid: str) -> Plan:
 
 def retry(server: Server, bid: str) -> Plan:
     """The plan that sends the dead steps of a flow to their queues."""
-    report = Flow(bid, server).report()
-
-    def do() -> ActionDone:
-        done = Flow(bid, server).retry_dead().done
-        return ActionDone(f"{plural(done, 'job')} retried.", count=done)
-
-    says = f"Retry {plural(report.dead, 'dead step')} of the flow {shown(bid)} now?"
-    return Plan(says, do, "Retry", path_of(bid), details=("Once they are done, it goes on.",))
+    says = "Once they are done, it goes on."
+    return retry_dead(Flow(bid, server), "step", "flow", path_of(bid), says)
 
 
 def path_of(bid: str) -> str:

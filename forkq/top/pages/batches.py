@@ -48,7 +48,8 @@ class BatchesPage(Page):
         return Content(cut(table), *grid(table, look), empty=" ".join(table.empty[:2]))
 
     def acts(self) -> Mapping[str, Act]:
-        return {"cancel": _with(cancel), "retry": _with(retry), "pause": _with(pause_or_resume)}
+        acts = {"cancel": cancel, "retry": retry, "pause": pause_or_resume}
+        return {key: on_one("batch", act) for key, act in acts.items()}
 
     def open(self, target: Any) -> Page | None:
         return BatchPage(target.bid)
@@ -92,12 +93,12 @@ def overview(report: BatchReport, noun: str) -> Text:
     return words((title, STRONG), f"  {report.state}  ", (numbers + ended, QUIET))
 
 
-def _with(act: Callable[[Server, str], Plan]) -> Act:
-    """An action on the batch under the cursor."""
+def on_one(noun: str, act: Callable[[Server, str], Plan]) -> Act:
+    """An action on the batch, or the flow, under the cursor. ``noun``: which of both it is."""
 
     def plan(server: Server, chosen: Selection) -> Plan:
         if len(chosen.targets) != 1:
-            raise ForkqError("Choose one batch.")
+            raise ForkqError(f"Choose one {noun}.")
         return act(server, chosen.targets[0].bid)
 
     return plan

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from ... import api
-from ...api import Server
-from ...errors import ForkqError
 from ...screens.features.flows import (
     FLOW_STEPS,
     FLOWS,
@@ -19,10 +17,9 @@ from ...screens.features.flows import (
     retry,
     told,
 )
-from ...screens.plans import Plan
 from ..cells import prose
-from ..content import Act, Content, Look, Page, Selection, cut, grid
-from .batches import overview
+from ..content import Act, Content, Look, Page, cut, grid
+from .batches import on_one, overview
 from .job import JobPage
 
 _MOST: Final = 200
@@ -44,7 +41,7 @@ class FlowsPage(Page):
         return Content(cut(table), *grid(table, look), empty=" ".join(table.empty[:2]))
 
     def acts(self) -> Mapping[str, Act]:
-        return {"cancel": _with(cancel), "retry": _with(retry)}
+        return {"cancel": on_one("flow", cancel), "retry": on_one("flow", retry)}
 
     def open(self, target: Any) -> Page | None:
         return FlowPage(target.bid)
@@ -78,14 +75,3 @@ class FlowPage(Page):
 
     def open(self, target: StepLine) -> Page | None:
         return JobPage(jid=target.step.jid) if target.step.jid else None
-
-
-def _with(act: Callable[[Server, str], Plan]) -> Act:
-    """An action on the flow under the cursor."""
-
-    def plan(server: Server, chosen: Selection) -> Plan:
-        if len(chosen.targets) != 1:
-            raise ForkqError("Choose one flow.")
-        return act(server, chosen.targets[0].bid)
-
-    return plan

@@ -57,17 +57,17 @@ def batch(visit: Visit) -> View | Response:
     return View("batch.html", values)
 
 
-def _of_batch(act: Callable[[api.Server, str], Plan]) -> Callable[[Visit], Plan]:
-    """Makes an action on the batch that the form names."""
+def on_named(act: Callable[[api.Server, str], Plan]) -> Callable[[Visit], Plan]:
+    """Makes an action on the batch, or the flow, that the form names."""
     return lambda visit: act(visit.server, visit.form.get("bid"))
 
 
 ROUTES: Final = [
     page(PATH, batches),
     page(PATH_OF_ONE, batch),
-    action(f"{PATH_OF_ONE}/seal", SEAL, _of_batch(screen.seal)),
-    action(f"{PATH_OF_ONE}/pause", PAUSE, _of_batch(screen.pause)),
-    action(f"{PATH_OF_ONE}/resume", RESUME, _of_batch(screen.resume)),
-    action(f"{PATH_OF_ONE}/cancel", CANCEL, _of_batch(screen.cancel)),
-    action(f"{PATH_OF_ONE}/retry", "retry jobs", _of_batch(screen.retry)),
+    action(f"{PATH_OF_ONE}/seal", SEAL, on_named(screen.seal)),
+    action(f"{PATH_OF_ONE}/pause", PAUSE, on_named(screen.pause)),
+    action(f"{PATH_OF_ONE}/resume", RESUME, on_named(screen.resume)),
+    action(f"{PATH_OF_ONE}/cancel", CANCEL, on_named(screen.cancel)),
+    action(f"{PATH_OF_ONE}/retry", "retry jobs", on_named(screen.retry)),
 ]

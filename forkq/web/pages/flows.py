@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from starlette.responses import RedirectResponse, Response
@@ -25,12 +25,12 @@ from ...screens.features.flows import (
     told,
 )
 from ...screens.features.results import result_text
-from ...screens.plans import Plan
 from ..paging import paging
 from ..plots.flow_graph import flow_graph, kind_of, sign_of
 from ..refused import PageRefused
 from ..routing import NavItem, action, page
 from ..visit import View, Visit
+from .batches import on_named
 
 ORDER: Final = 73
 NAV: Final = NavItem("Flows", PATH, "w")
@@ -100,14 +100,9 @@ def _ending(visit: Visit, bid: str, steps: Sequence[StepReport]) -> str:
     return "" if found is None else result_text(found)
 
 
-def _of_flow(act: Callable[[api.Server, str], Plan]) -> Callable[[Visit], Plan]:
-    """Makes an action on the flow that the form names."""
-    return lambda visit: act(visit.server, visit.form.get("bid"))
-
-
 ROUTES: Final = [
     page(PATH, flows),
     page(PATH_OF_ONE, flow),
-    action(f"{PATH_OF_ONE}/cancel", CANCEL, _of_flow(screen.cancel)),
-    action(f"{PATH_OF_ONE}/retry", "retry jobs", _of_flow(screen.retry)),
+    action(f"{PATH_OF_ONE}/cancel", CANCEL, on_named(screen.cancel)),
+    action(f"{PATH_OF_ONE}/retry", "retry jobs", on_named(screen.retry)),
 ]
