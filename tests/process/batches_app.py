@@ -75,16 +75,6 @@ def make(number: int) -> None:
                 time.sleep(LONGEST / 2)
 
 
-def push_all(pushers: int, rounds: int) -> None:
-    """Pushes by so many processes, so many batches each. One that was killed goes on in another."""
-    running = {fork(number, rounds): number for number in range(pushers)}
-    while running:
-        pid, status = os.wait()
-        number = running.pop(pid)
-        if status:
-            running[fork(number, rounds)] = number
-
-
 def fork(number: int, rounds: int) -> int:
     """A process that makes batches until all rounds of its number are done."""
     if pid := os.fork():
@@ -100,4 +90,7 @@ def fork(number: int, rounds: int) -> int:
 
 
 if __name__ == "__main__":
-    push_all(int(sys.argv[1]), int(sys.argv[2]))
+    from tests.support.pushers import push_all  # a tree's copy of this file needs none of it
+
+    rounds = int(sys.argv[2])
+    push_all(lambda number: fork(number, rounds), int(sys.argv[1]))

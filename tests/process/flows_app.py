@@ -131,16 +131,6 @@ def make() -> None:
     ledger.sadd("pushed", flow.bid)
 
 
-def push_all(pushers: int, rounds: int) -> None:
-    """Pushes by so many processes, so many flows each. One that was killed goes on in another."""
-    running = {fork(number, rounds): number for number in range(pushers)}
-    while running:
-        pid, status = os.wait()
-        number = running.pop(pid)
-        if status:
-            running[fork(number, rounds)] = number
-
-
 def fork(number: int, rounds: int) -> int:
     """A process that makes flows until all rounds of its number are done."""
     if pid := os.fork():
@@ -159,4 +149,7 @@ def waiting() -> int:
 
 
 if __name__ == "__main__":
-    push_all(int(sys.argv[1]), int(sys.argv[2]))
+    from tests.support.pushers import push_all  # a tree's copy of this file needs none of it
+
+    rounds = int(sys.argv[2])
+    push_all(lambda number: fork(number, rounds), int(sys.argv[1]))

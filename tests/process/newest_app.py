@@ -53,16 +53,6 @@ def _lives(pid: int) -> bool:
         return False
 
 
-def push_all(pushers: int, rounds: int) -> None:
-    """Pushes by so many processes, so many times each. One that was killed goes on in another."""
-    running = {fork(number, rounds): number for number in range(pushers)}
-    while running:
-        pid, status = os.wait()
-        number = running.pop(pid)
-        if status:
-            running[fork(number, rounds)] = number
-
-
 def fork(number: int, rounds: int) -> int:
     if pid := os.fork():
         return pid
@@ -76,5 +66,8 @@ def fork(number: int, rounds: int) -> int:
 
 
 if __name__ == "__main__":
+    from tests.support.pushers import push_all  # a tree's copy of this file needs none of it
+
     forkq.configure(url=sys.argv[1])
-    push_all(int(sys.argv[2]), int(sys.argv[3]))
+    rounds = int(sys.argv[3])
+    push_all(lambda number: fork(number, rounds), int(sys.argv[2]))

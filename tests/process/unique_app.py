@@ -47,16 +47,8 @@ def fork() -> int:
     os._exit(0)
 
 
-def push_all(pushers: int) -> None:
-    """Pushes by so many processes. One that was killed goes on in another."""
-    running = {fork() for _ in range(pushers)}
-    while running:
-        pid, status = os.wait()
-        running.discard(pid)
-        if status:
-            running.add(fork())
-
-
 if __name__ == "__main__":
+    from tests.support.pushers import push_all  # a tree's copy of this file needs none of it
+
     forkq.configure(url=sys.argv[1])
-    push_all(int(sys.argv[2]))
+    push_all(lambda _: fork(), int(sys.argv[2]))
