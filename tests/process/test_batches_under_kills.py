@@ -8,7 +8,7 @@ import random
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,26 @@ class Faults:
         self._tree, self._program, self._server = tree, program, server
         self.killed = set[int]()
         self.counts: Counter[str] = Counter()
+
+    def strike_while_pushed(
+        self, kinds: Sequence[str], most: int, begun: Callable[[], int], step: int, what: str
+    ) -> None:
+        """Strikes up to ``most`` times, each time after ``step`` more have ``begun``, and waits for
+        the end of all pushes. Then the program that pushes has ended, also after an error."""
+        program = self._program
+        try:
+            while sum(self.counts.values()) < most and program.poll() is None:
+                before = begun()
+                wait_until(
+                    lambda: program.poll() is not None or begun() >= before + step,  # noqa: B023
+                    every=0.02,
+                    deadline=120,
+                    what=f"more {what}",
+                )
+                self.strike(kinds)
+            wait_until(lambda: program.poll() is not None, deadline=3000, what="all pushes")
+        finally:
+            end(program)
 
     def strike(self, kinds: Sequence[str]) -> None:
         kind = random.choice(kinds)
@@ -156,21 +176,8 @@ def run_batches(
     server, ledger = servers
     redis = server.client()
     program = start_pushers(running, pushers, rounds)
-    faults = Faults(running, program, server)
-    try:
-        made = ledger.client()
-        while sum(faults.counts.values()) < most and program.poll() is None:
-            before = made.scard("made")
-            wait_until(
-                lambda: program.poll() is not None or made.scard("made") >= before + STEP,  # noqa: B023
-                every=0.02,
-                deadline=120,
-                what="more batches",
-            )
-            faults.strike(kinds)
-        wait_until(lambda: program.poll() is not None, deadline=3000, what="all pushes")
-    finally:
-        end(program)
+    faults, made = Faults(running, program, server), ledger.client()
+    faults.strike_while_pushed(kinds, most, lambda: made.scard("made"), STEP, "batches")
     wait_until(lambda: is_over(redis), deadline=600, what="the end of all jobs")
     if "mail" in running.env.get("FORKQ_TEST_QUEUES", ""):
         look_for_lost_places(running, server)

@@ -20,7 +20,7 @@ from redis import Redis
 
 from forkq import api, default_client
 from forkq.config.load import load
-from tests.process.test_batches_under_kills import SHARDS, Faults, end, is_over
+from tests.process.test_batches_under_kills import SHARDS, Faults, is_over
 from tests.support import bound
 from tests.support.server import Server
 from tests.support.tree import ForkqTree, StartTree
@@ -123,19 +123,7 @@ def run_flows(
     command = bound.command([sys.executable, str(APP), str(PUSHERS), str(rounds)])
     program = subprocess.Popen(command, env=running.env, cwd=running.cwd)
     faults = Faults(running, program, server)
-    try:
-        while sum(faults.counts.values()) < most and program.poll() is None:
-            before = made.scard("begun")
-            wait_until(
-                lambda: program.poll() is not None or made.scard("begun") >= before + STEP,  # noqa: B023
-                every=0.02,
-                deadline=120,
-                what="more flows",
-            )
-            faults.strike(kinds)
-        wait_until(lambda: program.poll() is not None, deadline=3000, what="all pushes")
-    finally:
-        end(program)
+    faults.strike_while_pushed(kinds, most, lambda: made.scard("begun"), STEP, "flows")
     wait_until(partial(is_over, redis), deadline=600, what="the end of all jobs")
     return faults
 
